@@ -1,0 +1,16 @@
+"""Print where this environment keeps torch and vapoursynth, without importing them: a CMake list."""
+import importlib.util
+import runpy
+import sys
+
+
+def folder(name):
+    spec = importlib.util.find_spec(name)
+    return spec.submodule_search_locations[0] if spec and spec.submodule_search_locations else ""
+
+
+torch, vapoursynth, nvidia = folder("torch"), folder("vapoursynth"), folder("nvidia")
+if not torch or not vapoursynth:
+    sys.exit(1)
+version = runpy.run_path(torch + "/version.py")
+print(torch, version["__version__"], version["cuda"] or "none", vapoursynth, nvidia or "none", sep=";")

@@ -1,0 +1,30 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace reelgrad {
+
+// The candidate closest to `word` by edit distance, if one is close enough to be a likely typing slip.
+std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);
+
+std::string format_duration(double seconds);      // "8 s", "3 min 20 s", "2 h 05 min"
+std::string format_bytes(std::uintmax_t bytes);   // "812 B", "3.4 MiB"
+std::string join(std::span<const std::string> words, std::string_view separator);
+
+// A range of frames `a:b`, `a:`, `:b`: [begin, end). Values in (0, 1) with a decimal point are fractions of the clip
+// ("0.8:"), negative ones count from its end.
+struct FrameRange {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+  bool operator==(const FrameRange&) const = default;
+};
+
+// Throws usage naming `what` (an option or key) when the text is no range or lies outside `frames` frames.
+FrameRange parse_frame_range(std::string_view text, std::int64_t frames, std::string_view what);
+bool is_frame_range(std::string_view text);
+
+}  // namespace reelgrad

@@ -1,0 +1,27 @@
+// The architectures' names and options without their networks: what the configuration can check without LibTorch.
+// nn/architectures.h has the factories for the same names.
+#pragma once
+#include <span>
+#include <string_view>
+
+namespace reelgrad {
+
+struct ArchitectureOption {
+  std::string_view name;
+  std::string_view kind;  // "int" | "bool" | "choice"
+  std::string_view default_value;
+  std::string_view allowed;  // "1..1024", or "a|b|c"
+  std::string_view help;
+};
+
+struct ArchitectureEntry {
+  std::string_view name;
+  std::string_view help;
+  std::span<const int> scales;
+  std::span<const ArchitectureOption> options;
+};
+
+std::span<const ArchitectureEntry> architectures();
+const ArchitectureEntry* find_architecture(std::string_view name);  // nullptr when unknown
+
+}  // namespace reelgrad

@@ -1,0 +1,131 @@
+// The training configuration: plain structs with their defaults. `fields()` in fields.h lists every key once; parsing,
+// checking, printing and documentation are visitors of it.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace reelgrad {
+
+struct RunConfig {
+  std::string name;            // default: the config file's stem
+  std::filesystem::path dir;   // default runs/<name>; relative to the working directory
+  std::int64_t steps = 20'000;
+  std::uint64_t seed = 1;
+  std::string device = "auto";  // auto | cpu | cuda | cuda:N
+  bool deterministic = false;
+  std::int64_t log_every = 100;  // steps
+};
+
+// One script or video of the data set; `data.script = "a.vpy"` is a list of one with the defaults.
+struct ScriptConfig {
+  std::filesystem::path path;  // absolute after loading (relative to the config file)
+  double weight = 1;           // its share of the samples is weight / sum of weights
+  std::int64_t start = 0;      // first frame used
+  std::int64_t end = -1;       // one past the last, -1: the clip's end
+  std::map<std::string, std::string> args;  // variables set in the script
+};
+
+// Overrides of missing or wrong frame properties: "auto" or a name ("709", "170m", "limited", "left", …).
+struct ColorOverrides {
+  std::string matrix_in = "auto";
+  std::string range_in = "auto";
+  std::string chromaloc_in = "auto";
+};
+
+struct DataConfig {
+  std::vector<ScriptConfig> script;
+  int batch = 16;
+  int crop_px = 64;        // side of the input crop
+  int window = 1;          // frames the network sees
+  int frame_step = 1;      // distance of neighbours in a window, frames
+  std::string color = "rgb";  // rgb | gray | yuv444: what the network sees
+  bool augment = true;     // flips and quarter turns
+  int reuse = 16;          // crops per decoded frame
+  int segment_frames = 16; // frames decoded in one go
+  int pool_frames = 256;   // frames held ready to be cropped
+  ColorOverrides overrides;
+};
+
+struct ModelConfig {
+  std::string arch = "compact";
+  int scale = 2;
+  std::filesystem::path weights;  // start from this file; empty: random
+  std::map<std::string, std::string> options;  // the architecture's own, as text; checked against architectures.h
+};
+
+struct LossConfig {
+  std::string name = "charbonnier";  // l1 | charbonnier
+  double eps = 1e-6;                 // Charbonnier's epsilon: sqrt(d^2 + eps^2)
+};
+
+struct OptimizerConfig {
+  std::string name = "adamw";  // adamw | adam
+  double lr = 2e-4;
+  double beta1 = 0.9, beta2 = 0.99;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double clip_norm = 0;   // 0: off
+  int accumulate = 1;     // micro-batches a step; the effective batch is data.batch * accumulate
+};
+
+struct ScheduleConfig {
+  std::string name = "constant";          // constant | multistep | cosine
+  std::int64_t warmup_steps = 0;          // linear from 0
+  std::vector<std::int64_t> milestones;   // multistep: steps
+  double gamma = 0.5;                     // multistep: factor at each
+  double min_lr = 0;                      // cosine: final value
+};
+
+struct EmaConfig {
+  double decay = 0.999;  // 0: off
+};
+
+struct PrecisionConfig {
+  std::string amp = "auto";  // auto | off | fp16 | bf16
+};
+
+struct ValidationConfig {
+  std::vector<ScriptConfig> script;  // its own scripts, or
+  std::string frames;                // a range of the training scripts ("0.8:"), which training then never sees
+  std::int64_t every = 1'000;        // steps
+};
+
+struct CheckpointConfig {
+  std::int64_t every = 1'000;  // steps
+  int keep_last = 3;           // and the best, always
+};
+
+struct Config {
+  RunConfig run;
+  DataConfig data;
+  ModelConfig model;
+  LossConfig loss;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  EmaConfig ema;
+  PrecisionConfig precision;
+  ValidationConfig validation;
+  CheckpointConfig checkpoint;
+};
+
+// Reads and checks a whole file; `settings` are "section.key=value" with TOML values (a bare word is a string).
+// Throws usage: `train.toml:14: optimizer.lrr: unknown key (did you mean "lr"?)`. Touches nothing.
+Config load_config(const std::filesystem::path& file, const std::vector<std::string>& settings = {});
+
+// The same from text; relative paths are taken against `base`. `name` stands in messages.
+Config parse_config(const std::string& toml, const std::string& name, const std::filesystem::path& base,
+                    const std::vector<std::string>& settings = {});
+
+// Every key with its value, readable by parse_config: written to a run's config.toml.
+std::string to_toml(const Config& config);
+
+// One line per key whose value differs: `optimizer.lr: 0.0002 -> 0.0001`.
+std::vector<std::string> differences(const Config& a, const Config& b);
+
+// The reference page docs/config.md: every key with type, default, allowed values and help.
+std::string config_reference();
+
+}  // namespace reelgrad
