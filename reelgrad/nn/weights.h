@@ -1,0 +1,48 @@
+// Weights as the community keeps them: named tensors in safetensors files, keys as spandrel and the trainers use them.
+#pragma once
+#include <torch/types.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reelgrad/nn/network.h"
+
+namespace reelgrad {
+
+using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
+
+struct SafetensorsFile {
+  NamedTensors tensors;  // on the CPU, in the file's order
+  std::map<std::string, std::string> metadata;
+};
+
+// Strict (header at most 100,000,000 bytes, no overlap, hole, overflow, duplicate key or unknown dtype); never allocates
+// more than the file holds. Throws failed naming the file and the field.
+SafetensorsFile read_safetensors(const std::filesystem::path& path);
+
+// The header alone, for `inspect`: shapes and dtypes without the data.
+struct TensorEntry {
+  std::string name, dtype;
+  std::vector<std::int64_t> shape;
+};
+std::vector<TensorEntry> read_safetensors_header(const std::filesystem::path& path,
+                                                 std::map<std::string, std::string>* metadata = nullptr);
+
+// Written atomically; tensors are made contiguous and brought to the CPU.
+void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+// Parameters and buffers under their state_dict names, sharing storage with the network.
+NamedTensors state_dict(const torch::nn::Module& network);
+
+// Copies values in; every key must be there once with its shape. Throws failed listing missing, unexpected and
+// mismatched keys. `source` names the file in messages.
+void load_strict(torch::nn::Module& network, const NamedTensors& state, const std::string& source);
+
+// Throws failed naming the first tensor with a value that is not finite, and how many there are.
+void require_finite(const NamedTensors& tensors, const std::string& what);
+
+}  // namespace reelgrad

@@ -1,0 +1,42 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reelgrad/clip/clip.h"
+#include "reelgrad/restore/restorer.h"
+#include "reelgrad/train/recorder.h"
+
+namespace reelgrad {
+
+// Frames to measure on: [begin, end) of a checked pair.
+struct ValidationClip {
+  std::string name;
+  ClipPair pair;
+  std::int64_t begin = 0, end = 0;
+};
+
+struct ClipScores {
+  std::string name;
+  std::int64_t frames = 0;
+  QualityScores ours, bicubic;
+};
+
+// Means over the frames of each clip. `on_frame(done, total)` for progress; false stops early with interrupted.
+std::vector<ClipScores> measure(Restorer& restorer, const std::vector<ValidationClip>& clips,
+                                const ColorOverrides& overrides,
+                                const std::function<bool(std::int64_t done, std::int64_t total)>& on_frame = {});
+
+// Mean over all frames of all clips.
+ClipScores overall(const std::vector<ClipScores>& clips);
+
+// input (enlarged by nearest) | bicubic | ours | target side by side: float32 [3, H, 4 W] on the CPU.
+torch::Tensor comparison(Restorer& restorer, const ValidationClip& clip, std::int64_t frame,
+                         const ColorOverrides& overrides);
+
+// The trainer's Validator: measures a copy of the network on these clips; bicubic's scores are computed once.
+std::unique_ptr<Validator> make_validator(std::vector<ValidationClip> clips, const NetworkSpec& spec,
+                                          const ColorOverrides& overrides, torch::Device device);
+
+}  // namespace reelgrad

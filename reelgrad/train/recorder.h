@@ -1,0 +1,62 @@
+// What the training loop needs from the rooms below it; record/ and restore/ implement these.
+#pragma once
+#include <torch/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "reelgrad/nn/network.h"
+#include "reelgrad/nn/weights.h"
+
+namespace reelgrad {
+
+// Means over the steps since the last record.
+struct StepRecord {
+  std::int64_t step = 0;     // done steps
+  double loss = 0;
+  double learning_rate = 0;
+  double steps_per_second = 0;
+  double data_wait_share = 0;  // of the wall time, waiting for decoding
+  std::int64_t skipped = 0;    // steps skipped for non-finite gradients, since the run's start
+  std::int64_t memory_mb = 0;  // allocated on the card at its peak; 0 on the CPU
+};
+
+struct QualityScores {
+  double psnr_rgb = 0, psnr_y = 0;  // dB
+  double ssim_rgb = 0, ssim_y = 0;
+};
+
+struct ValidationRecord {
+  std::int64_t step = 0;
+  std::int64_t frames = 0;
+  QualityScores ours, bicubic;
+  torch::Tensor preview;  // float32 [3, H, 4 W] on the CPU: input | bicubic | ours | target; undefined: none
+  double score() const { return ours.psnr_rgb; }  // what "best" means
+};
+
+// Everything that the next step depends on.
+struct Snapshot {
+  std::int64_t step = 0;
+  std::optional<double> best_score;
+  std::int64_t best_step = 0;
+  NamedTensors model;     // what users run: the EMA's weights, or the raw ones without EMA
+  NamedTensors training;  // raw weights, optimizer, scaler, generators, meters
+};
+
+class Recorder {
+ public:
+  virtual ~Recorder() = default;
+  virtual void step(const StepRecord& record) = 0;
+  virtual void validation(const ValidationRecord& record) = 0;
+  virtual void checkpoint(const Snapshot& snapshot) = 0;  // after validation() of the same step
+};
+
+class Validator {
+ public:
+  virtual ~Validator() = default;
+  // Leaves the network's weights and mode and every generator as they were.
+  virtual ValidationRecord validate(Network& network, std::int64_t step) = 0;
+};
+
+}  // namespace reelgrad
