@@ -111,7 +111,8 @@ void Progress::update(std::string_view what, std::int64_t done, std::int64_t tot
   if (total > 0) text += fmt::format("/{} ({}%)", total, 100 * done / total);
   text += fmt::format(", {:.3g} {}", rate, unit);
   if (total > 0 && rate > 0) {
-    text += fmt::format(", {} left", format_duration(static_cast<double>(std::max<std::int64_t>(total - done, 0)) / rate));
+    text +=
+        fmt::format(", {} left", format_duration(static_cast<double>(std::max<std::int64_t>(total - done, 0)) / rate));
   }
   update(text);
 }

@@ -25,7 +25,11 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-[[noreturn]] inline void fail(const std::string& message) { throw Error(ErrorKind::failed, message); }
-[[noreturn]] inline void fail_usage(const std::string& message) { throw Error(ErrorKind::usage, message); }
+[[noreturn]] inline void fail(const std::string& message) {
+  throw Error(ErrorKind::failed, message);
+}
+[[noreturn]] inline void fail_usage(const std::string& message) {
+  throw Error(ErrorKind::usage, message);
+}
 
 }  // namespace reelgrad

@@ -34,13 +34,16 @@ constexpr std::size_t kLongestStem = 180;  // of NAME_MAX 255: leaves room for t
   fail(fmt::format("cannot {} {}: {}", attempt, path.string(), errno_name(error)));
 }
 
-fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
 
 // ".out.reelgrad-tmp-1234-0.mkv" beside out.mkv: hidden, unique in this process and among the living ones.
 fs::path temporary_beside(const fs::path& path) {
   static std::atomic<int> count{0};
   const std::string stem = path.stem().string().substr(0, kLongestStem);
-  return folder_of(path) / fmt::format(".{}{}{}-{}{}", stem, kTemporaryMark, ::getpid(), count++, path.extension().string());
+  return folder_of(path) /
+         fmt::format(".{}{}{}-{}{}", stem, kTemporaryMark, ::getpid(), count++, path.extension().string());
 }
 
 Descriptor open_or_fail(const fs::path& path, int flags, std::string_view attempt) {
@@ -101,7 +104,9 @@ void remove_quietly(const fs::path& path) {
   fs::remove_all(path, ignored);
 }
 
-std::string to_hex(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
+std::string to_hex(XXH128_hash_t hash) {
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
 
 }  // namespace
 
@@ -194,7 +199,9 @@ std::string xxh3_128_hex(const fs::path& path) {
   }
 }
 
-std::string xxh3_128_hex(std::span<const std::byte> bytes) { return to_hex(XXH3_128bits(bytes.data(), bytes.size())); }
+std::string xxh3_128_hex(std::span<const std::byte> bytes) {
+  return to_hex(XXH3_128bits(bytes.data(), bytes.size()));
+}
 
 std::uintmax_t free_bytes(const fs::path& folder) {
   fs::path existing = fs::absolute(folder);

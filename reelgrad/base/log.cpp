@@ -107,10 +107,18 @@ void write(Level level, std::string_view message) {
   }
 }
 
-void debug(std::string_view message) { write(Level::debug, message); }
-void info(std::string_view message) { write(Level::info, message); }
-void warning(std::string_view message) { write(Level::warning, message); }
-void error(std::string_view message) { write(Level::error, message); }
+void debug(std::string_view message) {
+  write(Level::debug, message);
+}
+void info(std::string_view message) {
+  write(Level::info, message);
+}
+void warning(std::string_view message) {
+  write(Level::warning, message);
+}
+void error(std::string_view message) {
+  write(Level::error, message);
+}
 
 void warn_once(std::string_view key, std::string_view message) {
   {

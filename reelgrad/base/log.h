@@ -2,9 +2,9 @@
 // own copy; the engine's forwards to its host's (engine/engine.h).
 #pragma once
 #include <functional>
-#include <utility>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace reelgrad::log {
 

@@ -123,7 +123,8 @@ pid_t spawn(std::vector<std::string> argv, const StandardDescriptors& standard,
             const std::vector<std::string>& added_environment) {
   if (argv.empty()) fail("cannot start a program without a name");
   const std::string program = find_program(argv[0]);
-  if (program.empty()) fail(fmt::format("cannot start \"{}\": no such program (is it installed and on PATH?)", argv[0]));
+  if (program.empty())
+    fail(fmt::format("cannot start \"{}\": no such program (is it installed and on PATH?)", argv[0]));
   std::vector<std::string> environment = merged_environment(added_environment);
   const SpawnSetup setup(standard);
   pid_t pid = 0;
@@ -133,7 +134,9 @@ pid_t spawn(std::vector<std::string> argv, const StandardDescriptors& standard,
   return pid;
 }
 
-int exit_code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+int exit_code_of(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
 
 // Waits until `deadline` (for ever without one); nullopt when the process still runs then.
 std::optional<int> wait_for(pid_t pid, std::optional<Clock::time_point> deadline) {
@@ -297,7 +300,9 @@ void PipedProcess::write(std::span<const std::byte> bytes) {
   }
 }
 
-void PipedProcess::close_input() { impl_->input.reset(); }
+void PipedProcess::close_input() {
+  impl_->input.reset();
+}
 
 int PipedProcess::wait() {
   close_input();

@@ -1,7 +1,7 @@
 #include "reelgrad/base/signals.h"
 
-#include <csignal>
 #include <unistd.h>
+#include <csignal>
 
 #include "reelgrad/base/error.h"
 
@@ -25,6 +25,8 @@ void install_stop_signals() {
   for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
 }
 
-bool stop_requested() { return stop_signals != 0; }
+bool stop_requested() {
+  return stop_signals != 0;
+}
 
 }  // namespace reelgrad

@@ -112,20 +112,23 @@ std::string join(std::span<const std::string> words, std::string_view separator)
   return fmt::format("{}", fmt::join(words.begin(), words.end(), separator));
 }
 
-bool is_frame_range(std::string_view text) { return parse_range_text(text).has_value(); }
+bool is_frame_range(std::string_view text) {
+  return parse_range_text(text).has_value();
+}
 
 FrameRange parse_frame_range(std::string_view text, std::int64_t frames, std::string_view what) {
   const auto written = parse_range_text(text);
   if (!written) {
-    fail_usage(fmt::format("{}: \"{}\" is no range of frames, allowed: a:b, a: or :b (a included, b not; fractions such as "
-                           "0.8: and negative numbers count too)",
-                           what, text));
+    fail_usage(
+        fmt::format("{}: \"{}\" is no range of frames, allowed: a:b, a: or :b (a included, b not; fractions such as "
+                    "0.8: and negative numbers count too)",
+                    what, text));
   }
   const FrameRange range{written->begin ? resolve(*written->begin, frames) : 0,
                          written->end ? resolve(*written->end, frames) : frames};
   if (range.begin < 0 || range.begin >= range.end || range.end > frames) {
-    fail_usage(fmt::format("{}: \"{}\" is frames {} to {} (not included), but the clip has {} frames, 0 to {}", what, text,
-                           range.begin, range.end, frames, frames - 1));
+    fail_usage(fmt::format("{}: \"{}\" is frames {} to {} (not included), but the clip has {} frames, 0 to {}", what,
+                           text, range.begin, range.end, frames, frames - 1));
   }
   return range;
 }

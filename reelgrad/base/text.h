@@ -11,8 +11,8 @@ namespace reelgrad {
 // The candidate closest to `word` by edit distance, if one is close enough to be a likely typing slip.
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);
 
-std::string format_duration(double seconds);      // "8 s", "3 min 20 s", "2 h 05 min"
-std::string format_bytes(std::uintmax_t bytes);   // "812 B", "3.4 MiB"
+std::string format_duration(double seconds);     // "8 s", "3 min 20 s", "2 h 05 min"
+std::string format_bytes(std::uintmax_t bytes);  // "812 B", "3.4 MiB"
 std::string join(std::span<const std::string> words, std::string_view separator);
 
 // A range of frames `a:b`, `a:`, `:b`: [begin, end). Values in (0, 1) with a decimal point are fractions of the clip
