@@ -1,6 +1,5 @@
 #include "reelgrad/base/files.h"
 
-#define XXH_INLINE_ALL
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,7 +9,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <array>
 #include <atomic>
@@ -18,6 +16,9 @@
 #include <cstdlib>
 #include <utility>
 #include <vector>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include "reelgrad/base/descriptor.h"
 #include "reelgrad/base/error.h"
