@@ -1,0 +1,201 @@
+#include <fmt/format.h>
+
+#include <deque>
+#include <exception>
+#include <filesystem>
+#include <thread>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/base/log.h"
+#include "reelgrad/base/queue.h"
+#include "reelgrad/base/signals.h"
+#include "reelgrad/base/text.h"
+#include "reelgrad/cli/commands.h"
+#include "reelgrad/cli/common.h"
+#include "reelgrad/clip/frame_stream.h"
+#include "reelgrad/clip/video_writer.h"
+
+namespace reelgrad::cli {
+namespace {
+
+struct ApplyArguments {
+  RestoreRequest restore;
+  ClipArgument clip;
+  std::vector<std::string> args;
+  std::string frames;
+  bool no_audio = false;
+  VideoWriterOptions writer;
+};
+
+struct RestoredFrame {
+  OwnedPicture picture;
+  Rational duration;
+};
+
+// Encodes in its own thread, so that the network need not wait for the encoder.
+class EncoderThread {
+ public:
+  explicit EncoderThread(VideoWriter writer)
+      : writer_(std::move(writer)), queue_(4), thread_([this] { run(); }) {}
+
+  ~EncoderThread() {
+    queue_.close();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // Throws what the encoder failed with.
+  void push(RestoredFrame frame) {
+    if (!queue_.push(std::move(frame))) finish_thread();
+  }
+
+  void finish() {
+    finish_thread();
+    writer_.finish();
+  }
+
+ private:
+  void run() {
+    try {
+      while (auto frame = queue_.pop()) writer_.write(frame->picture.view(), frame->duration);
+    } catch (...) {
+      failure_ = std::current_exception();
+      queue_.close();
+    }
+  }
+
+  void finish_thread() {
+    queue_.close();
+    if (thread_.joinable()) thread_.join();
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+  VideoWriter writer_;
+  BoundedQueue<RestoredFrame> queue_;
+  std::exception_ptr failure_;
+  std::thread thread_;
+};
+
+// The frames around each frame of a range in turn; beyond the clip's ends the last frame stands for its neighbours.
+class WindowReader {
+ public:
+  WindowReader(const Clip& clip, FrameRange range, int window)
+      : radius_(window / 2), stream_(clip, needed(clip.info().frames, range, window / 2)) {}
+
+  // The window of the next frame of the range.
+  const std::deque<Frame>& next() {
+    if (!window_.empty()) window_.pop_front();
+    while (static_cast<int>(window_.size()) < 2 * radius_ + 1) {
+      std::optional<Frame> frame = stream_.next();
+      if (!frame) fail("the clip ended early");
+      window_.push_back(std::move(*frame));
+    }
+    return window_;
+  }
+
+ private:
+  static std::vector<std::int64_t> needed(std::int64_t frames, FrameRange range, int radius) {
+    std::vector<std::int64_t> numbers;
+    for (std::int64_t n = range.begin - radius; n < range.end + radius; ++n) {
+      numbers.push_back(std::clamp<std::int64_t>(n, 0, frames - 1));
+    }
+    return numbers;
+  }
+
+  int radius_;
+  FrameStream stream_;
+  std::deque<Frame> window_;
+};
+
+FrameRange frame_range(const std::string& text, std::int64_t frames) {
+  return text.empty() ? FrameRange{0, frames} : parse_frame_range(text, frames, "--frames");
+}
+
+// Audio is taken along from video files only: a script may have cut or reordered its frames.
+void choose_audio(VideoWriterOptions& writer, const Script& script, const ClipInfo& info, FrameRange range) {
+  const bool whole = range.begin == 0 && range.end == info.frames;
+  if (script.is_script() || !std::filesystem::is_regular_file(script.path())) return;
+  if (!whole && info.fps.num == 0) {
+    log::warning("--frames of a clip with variable frame rate: the audio is left out");
+    return;
+  }
+  writer.audio_from = script.path();
+  if (whole) return;
+  const double seconds_per_frame = static_cast<double>(info.fps.den) / static_cast<double>(info.fps.num);
+  writer.audio_start_s = static_cast<double>(range.begin) * seconds_per_frame;
+  writer.audio_duration_s = static_cast<double>(range.size()) * seconds_per_frame;
+}
+
+void apply(ApplyArguments& arguments) {
+  arguments.clip.args = parse_args(arguments.args);
+  if (!std::filesystem::exists(arguments.restore.model)) {
+    fail(fmt::format("{}: no such model", arguments.restore.model.string()));
+  }
+  const Script script = open_clip_argument(arguments.clip);
+  const Clip clip = input_clip(script);
+  const ClipInfo& info = clip.info();
+  const FrameRange range = frame_range(arguments.frames, info.frames);
+
+  std::unique_ptr<RestorerSession> session;
+  engine().open_restorer(arguments.restore, session).raise();
+
+  WindowReader windows(clip, range, session->window());
+  const Frame first = clip.frame(range.begin);
+  VideoWriterOptions& options = arguments.writer;
+  options.width = info.width * session->scale();
+  options.height = info.height * session->scale();
+  options.fps = info.fps;
+  options.source_format = info.format;
+  options.color = first.view().color;
+  if (!arguments.no_audio) choose_audio(options, script, info, range);
+  VideoWriter writer(options);
+  const VideoFormat format = writer.format();
+  log::info(fmt::format("{}: {}x{} {} -> {}x{}, {} frames, {}", clip.name(), info.width, info.height,
+                        info.format.name(), options.width, options.height, range.size(), session->describe()));
+  log::info(writer.format_note());
+
+  EncoderThread encoder(std::move(writer));
+  console::Progress progress;
+  std::vector<FrameView> views(session->window());
+  for (std::int64_t n = range.begin; n < range.end; ++n) {
+    if (stop_requested()) throw Error(ErrorKind::interrupted, "interrupted; no file was written");
+    const std::deque<Frame>& window = windows.next();
+    std::ranges::transform(window, views.begin(), &Frame::view);
+    const Frame& middle = window[window.size() / 2];
+    RestoredFrame restored{OwnedPicture(format, options.width, options.height, middle.view().color), middle.duration()};
+    session->restore(views, clip.name(), n, restored.picture.mutable_view()).raise();
+    encoder.push(std::move(restored));
+    progress.update("frame", n + 1 - range.begin, range.size(), "fps");
+  }
+  encoder.finish();
+  if (options.output != "-") log::info(fmt::format("wrote {}", options.output.string()));
+}
+
+}  // namespace
+
+void add_apply(CLI::App& app) {
+  auto arguments = std::make_shared<ApplyArguments>();
+  CLI::App* command = app.add_subcommand("apply", "Restore a video with a trained network");
+  command->footer(
+      "\nExamples:\n"
+      "  reelgrad apply runs/sr2x old.mkv -o new.mkv\n"
+      "  reelgrad apply model.safetensors script.vpy -o - | ffmpeg -i - …   (Y4M on stdout)\n"
+      "8-bit sources are written with 8 bits, deeper or float ones with 10. Audio, frame rate and variable-frame-rate\n"
+      "timestamps of a video file are kept. Nothing stands under OUT before it is complete.");
+  command->add_option("MODEL", arguments->restore.model, "A .safetensors file, a checkpoint or a run folder")->required();
+  command->add_option("CLIP", arguments->clip.path, "A video file, a .vpy script or a folder of images")->required();
+  command->add_option("-o,--output", arguments->writer.output, ".mkv, .mp4, .y4m, or - for Y4M on stdout")
+      ->required()
+      ->type_name("OUT");
+  command->add_option("--frames", arguments->frames, "Only these frames: first:end, end not included")->type_name("A:B");
+  add_args_option(*command, arguments->args);
+  add_restore_options(*command, arguments->restore);
+  command->add_option("--codec", arguments->writer.codec, "Video encoder of ffmpeg")->capture_default_str();
+  command->add_option("--crf", arguments->writer.crf, "Quality of the encoder, lower is better")
+      ->check(CLI::Range(0, 63))
+      ->capture_default_str();
+  command->add_option("--ffmpeg", arguments->writer.ffmpeg, "The ffmpeg program")->capture_default_str();
+  command->add_flag("--no-audio", arguments->no_audio, "Leave the audio out");
+  command->callback([arguments] { apply(*arguments); });
+}
+
+}  // namespace reelgrad::cli

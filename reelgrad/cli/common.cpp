@@ -1,0 +1,80 @@
+#include "reelgrad/cli/common.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/base/log.h"
+#include "reelgrad/base/signals.h"
+
+namespace reelgrad::cli {
+
+void add_args_option(CLI::App& command, std::vector<std::string>& args) {
+  command.add_option("--arg", args, "Set a variable in the .vpy script (repeatable)")->type_name("NAME=VALUE");
+}
+
+std::map<std::string, std::string> parse_args(const std::vector<std::string>& args) {
+  std::map<std::string, std::string> parsed;
+  for (const std::string& arg : args) {
+    const auto equals = arg.find('=');
+    if (equals == std::string::npos || equals == 0) fail_usage(fmt::format("--arg {}: expected NAME=VALUE", arg));
+    parsed[arg.substr(0, equals)] = arg.substr(equals + 1);
+  }
+  return parsed;
+}
+
+Script open_clip_argument(const ClipArgument& clip) {
+  if (!std::filesystem::exists(clip.path)) fail(fmt::format("{}: no such clip", clip.path.string()));
+  console::Progress progress;
+  OpenOptions options;
+  options.args = clip.args;
+  options.on_progress = [&](const std::string& text) { progress.update(text); };
+  try {
+    return Script::open(clip.path, options);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    fail(error.what());  // the clip was named on the command line, not in a configuration
+  }
+}
+
+void add_restore_options(CLI::App& command, RestoreRequest& request) {
+  command.add_option("--device", request.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  command.add_option("--precision", request.precision, "auto (fp16 on a card, fp32 on the CPU), fp32, fp16 or bf16")
+      ->check(CLI::IsMember({"auto", "fp32", "fp16", "bf16"}))
+      ->capture_default_str();
+  command.add_option("--tile", request.tile_px, "Side of a tile in input pixels; 0: whole frames while memory suffices")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--overlap", request.overlap_px,
+                     "Input pixels that tiles share; -1: as many as the network can see, so that no seam can show")
+      ->check(CLI::Range(-1, 4096))
+      ->capture_default_str();
+  command.add_option("--matrix-in", request.overrides.matrix_in, "Overrides _Matrix: 709, 170m, 470bg, 2020ncl, …")
+      ->capture_default_str();
+  command.add_option("--range-in", request.overrides.range_in, "Overrides _Range: limited or full")
+      ->capture_default_str();
+  command.add_option("--chromaloc-in", request.overrides.chromaloc_in, "Overrides _ChromaLocation: left, center, …")
+      ->capture_default_str();
+}
+
+Engine& engine(bool deterministic) {
+  // cuBLAS reads its workspace setting once, before the first call.
+  if (deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  return open_engine([](log::Level level, std::string_view message) { log::write(level, message); });
+}
+
+nlohmann::json to_json(const QualityNumbers& quality) {
+  return {{"psnr_rgb", quality.psnr_rgb},
+          {"psnr_y", quality.psnr_y},
+          {"ssim_rgb", quality.ssim_rgb},
+          {"ssim_y", quality.ssim_y}};
+}
+
+bool FrameProgress::stop_requested() { return reelgrad::stop_requested(); }
+void FrameProgress::status(const std::string& text) { progress_.update(text); }
+void FrameProgress::frames_done(std::int64_t done, std::int64_t total) {
+  progress_.update(what_, done, total, "fps");
+}
+
+}  // namespace reelgrad::cli

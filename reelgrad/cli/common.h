@@ -1,0 +1,43 @@
+// What several commands share: opening a clip with progress, options for restoring, tables of scores.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "reelgrad/base/console.h"
+#include "reelgrad/clip/clip.h"
+#include "reelgrad/engine/engine.h"
+
+namespace reelgrad::cli {
+
+// `--arg name=value`, repeated.
+void add_args_option(CLI::App& command, std::vector<std::string>& args);
+std::map<std::string, std::string> parse_args(const std::vector<std::string>& args);
+
+// Opens CLIP of the command line. A missing or unreadable clip is ErrorKind::failed.
+Script open_clip_argument(const ClipArgument& clip);
+
+// --device, --precision, --tile, --overlap and the colour overrides.
+void add_restore_options(CLI::App& command, RestoreRequest& request);
+
+// The engine, with its messages in our log; settings of the process are made before it opens.
+Engine& engine(bool deterministic = false);
+
+nlohmann::json to_json(const QualityNumbers& quality);
+
+// Lets Ctrl-C reach the engine and shows a long command's frames.
+class FrameProgress : public Observer {
+ public:
+  explicit FrameProgress(std::string what) : what_(std::move(what)) {}
+  bool stop_requested() override;
+  void status(const std::string& text) override;
+  void frames_done(std::int64_t done, std::int64_t total) override;
+
+ private:
+  std::string what_;
+  console::Progress progress_;
+};
+
+}  // namespace reelgrad::cli

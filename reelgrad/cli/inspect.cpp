@@ -1,0 +1,112 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/cli/commands.h"
+#include "reelgrad/cli/common.h"
+
+namespace reelgrad::cli {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+struct InspectArguments {
+  ClipArgument file;
+  std::vector<std::string> args;
+  bool json = false;
+};
+
+// A .safetensors file, a checkpoint or a run folder; everything else is taken for a clip.
+bool is_model(const fs::path& path) {
+  if (fs::is_directory(path)) {
+    return fs::exists(path / "checkpoints") || fs::exists(path / "model.safetensors") || fs::exists(path / "state.json");
+  }
+  const std::string extension = path.extension().string();
+  return extension == ".safetensors" || extension == ".pth" || extension == ".pt" || extension == ".ckpt";
+}
+
+json describe_color(const ColorProps& color) {
+  json described = json::object();
+  const auto add = [&](const char* name, int value) {
+    if (value >= 0) described[name] = value;
+  };
+  add("_Matrix", color.matrix);
+  add("_Range", color.range);
+  add("_ChromaLocation", color.chroma_location);
+  add("_Transfer", color.transfer);
+  add("_Primaries", color.primaries);
+  return described;
+}
+
+json describe_output(int index, const Clip& clip) {
+  const ClipInfo& info = clip.info();
+  return {{"output", index},
+          {"format", info.format.name()},
+          {"width", info.width},
+          {"height", info.height},
+          {"frames", info.frames},
+          {"fps", info.fps.num == 0 ? "variable" : fmt::format("{}/{}", info.fps.num, info.fps.den)},
+          {"props", describe_color(clip.frame(0).view().color)}};
+}
+
+json describe_clip(const ClipArgument& file) {
+  const Script script = open_clip_argument(file);
+  json outputs = json::array();
+  for (int index : script.outputs()) outputs.push_back(describe_output(index, *script.output(index)));
+  const char* kind = script.is_script() ? "script" : fs::is_directory(file.path) ? "images" : "video";
+  return {{"kind", kind}, {"path", file.path.string()}, {"outputs", outputs}};
+}
+
+json describe_model(const fs::path& path) {
+  InspectResult result;
+  engine().inspect_model(path, result).raise();
+  return json::parse(result.json);
+}
+
+void print_value(const json& value, int indent);
+
+void print_entry(const std::string& label, const json& value, int indent) {
+  fmt::print("{:{}}{}:", "", indent, label);
+  print_value(value, indent + 2);
+}
+
+void print_value(const json& value, int indent) {
+  if (!value.is_structured()) {
+    fmt::print(" {}\n", value.is_string() ? value.get<std::string>() : value.dump());
+    return;
+  }
+  fmt::print("\n");
+  if (value.is_object()) {
+    for (const auto& [key, entry] : value.items()) print_entry(key, entry, indent);
+    return;
+  }
+  for (std::size_t i = 0; i < value.size(); ++i) print_entry(fmt::format("[{}]", i), value[i], indent);
+}
+
+void inspect(InspectArguments& arguments) {
+  arguments.file.args = parse_args(arguments.args);
+  const fs::path& path = arguments.file.path;
+  if (!fs::exists(path)) fail(fmt::format("{}: no such file or folder", path.string()));
+  const json described = is_model(path) ? describe_model(path) : describe_clip(arguments.file);
+  if (arguments.json) {
+    fmt::print("{}\n", described.dump(2));
+    return;
+  }
+  for (const auto& [key, value] : described.items()) print_entry(key, value, 0);
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app) {
+  auto arguments = std::make_shared<InspectArguments>();
+  CLI::App* command = app.add_subcommand("inspect", "Say what is in a clip, script, model, checkpoint or run folder");
+  command->add_option("FILE", arguments->file.path, "Video, .vpy, image folder, .safetensors, checkpoint or run folder")
+      ->required();
+  add_args_option(*command, arguments->args);
+  command->add_flag("--json", arguments->json, "Machine-readable result on stdout");
+  command->callback([arguments] { inspect(*arguments); });
+}
+
+}  // namespace reelgrad::cli

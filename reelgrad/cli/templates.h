@@ -1,0 +1,9 @@
+#pragma once
+#include <string_view>
+
+namespace reelgrad::cli {
+
+// The text of a file of examples/ ("sr2x.vpy"), carried in the binary; empty when there is none.
+std::string_view example(std::string_view name);
+
+}  // namespace reelgrad::cli

@@ -1,0 +1,93 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/base/log.h"
+#include "reelgrad/base/signals.h"
+#include "reelgrad/base/text.h"
+#include "reelgrad/cli/commands.h"
+#include "reelgrad/cli/common.h"
+
+namespace reelgrad::cli {
+namespace {
+
+struct TrainArguments {
+  std::filesystem::path config;
+  std::vector<std::string> settings, args;
+  bool resume = false, fresh = false;
+  std::optional<std::int64_t> stop_at;
+};
+
+class TrainProgressLine : public Observer {
+ public:
+  bool stop_requested() override { return reelgrad::stop_requested(); }
+  void status(const std::string& text) override { progress_.update(text); }
+  void train_progress(const TrainProgress& now) override {
+    std::string line = fmt::format("step {}/{}  loss {:.5f}  {:.1f} it/s", now.step, now.steps, now.loss,
+                                   now.steps_per_second);
+    if (now.steps_per_second > 0) {
+      line += fmt::format("  {} left", format_duration(static_cast<double>(now.steps - now.step) / now.steps_per_second));
+    }
+    if (now.data_wait_share >= 0.01) line += fmt::format("  data wait {:.0f}%", 100 * now.data_wait_share);
+    if (now.memory_mb > 0) line += fmt::format("  GPU {} MiB", now.memory_mb);
+    progress_.update(line);
+  }
+
+ private:
+  console::Progress progress_;
+};
+
+RunMode run_mode(const TrainArguments& arguments) {
+  if (arguments.resume) return RunMode::resume;
+  return arguments.fresh ? RunMode::fresh : RunMode::start;
+}
+
+void train(const TrainArguments& arguments) {
+  TrainRequest request;
+  request.config = load_config(arguments.config, arguments.settings);
+  request.mode = run_mode(arguments);
+  request.stop_at = arguments.stop_at;
+  for (ScriptConfig& script : request.config.data.script) script.args.merge(parse_args(arguments.args));
+  for (ScriptConfig& script : request.config.validation.script) script.args.merge(parse_args(arguments.args));
+
+  TrainResult result;
+  {
+    TrainProgressLine progress;
+    engine(request.config.run.deterministic).train(request, progress, result).raise();
+  }
+  log::info(fmt::format("{} at step {}: {}", result.interrupted ? "interrupted" : "done", result.step,
+                        result.run_folder.string()));
+  if (result.best_psnr_rgb > 0) {
+    log::info(fmt::format("best: {:.2f} dB PSNR at step {}", result.best_psnr_rgb, result.best_step));
+  }
+  if (result.interrupted) {
+    throw Error(ErrorKind::interrupted, "interrupted; a checkpoint was saved, go on with --resume");
+  }
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  auto arguments = std::make_shared<TrainArguments>();
+  CLI::App* command = app.add_subcommand("train", "Train a network as a config file says");
+  command->footer(
+      "\nThe config's data.script is a .vpy whose output 0 is the target and output 1 the input, e.g.\n"
+      "  reelgrad train sr2x.toml --set run.steps=5000 --set optimizer.lr=1e-4\n"
+      "A run is a folder (run.dir): config.toml, log.txt, metrics.jsonl, checkpoints/, preview/. Ctrl-C saves a\n"
+      "checkpoint and exits with 130; --resume goes on from it. Every key: docs/config.md.");
+  command->add_option("CONFIG", arguments->config, "Config file (.toml)")->required();
+  command->add_option("--set", arguments->settings, "Override a key of the config (repeatable)")
+      ->type_name("SECTION.KEY=VALUE");
+  add_args_option(*command, arguments->args);
+  auto* resume = command->add_flag("--resume", arguments->resume, "Go on with the run in the run folder");
+  command->add_flag("--fresh", arguments->fresh, "Set an older run of the same folder aside and start anew")
+      ->excludes(resume);
+  command->add_option("--stop-at", arguments->stop_at, "Stop at step N with a checkpoint, schedule unchanged")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  command->callback([arguments] { train(*arguments); });
+}
+
+}  // namespace reelgrad::cli
