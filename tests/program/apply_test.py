@@ -1,0 +1,109 @@
+"""apply, validate, preview, inspect and init on real clips, checked with ffprobe, PIL and VapourSynth."""
+import json
+import subprocess
+import unittest
+
+from PIL import Image
+
+from support import REELGRAD, ProgramTest, example_clip, ffprobe
+
+
+class Apply(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.run_folder = self.trained_run()
+
+    def stream(self, path):
+        return ffprobe(path, ["-select_streams", "v", "-count_frames", "-show_entries",
+                              "stream=width,height,pix_fmt,nb_read_frames,r_frame_rate,color_space,color_range"])["streams"][0]
+
+    def test_matroska_and_mp4(self):
+        for name in ("out.mkv", "out.mp4"):
+            done = self.run_program("apply", self.run_folder, "pair.vpy", "-o", name)
+            stream = self.stream(self.folder / name)
+            self.assertEqual((stream["width"], stream["height"], stream["nb_read_frames"]), (128, 96, "12"))
+            self.assertEqual(stream["pix_fmt"], "yuv420p")
+            self.assertIn("8", done.stderr)
+
+    def test_frames_of_a_video_with_its_audio(self):
+        self.run_program("apply", self.run_folder, example_clip(), "-o", "out.mkv", "--frames", "10:14", "--tile", "320")
+        stream = self.stream(self.folder / "out.mkv")
+        self.assertEqual((stream["width"], stream["height"], stream["nb_read_frames"]), (2560, 1440, "4"))
+        self.assertEqual(stream["r_frame_rate"], "25/1")
+        audio = ffprobe(self.folder / "out.mkv", ["-select_streams", "a", "-show_entries", "stream=codec_name"])["streams"]
+        self.assertEqual(len(audio), 1)
+
+    def test_deeper_sources_become_10_bits(self):
+        for depth, expected in (("YUV420P10", "yuv420p10le"), ("YUV444P16", "yuv444p10le"), ("YUV444PS", "yuv444p10le")):
+            self.write_pair("deep.vpy", extra=f"small = core.resize.Bicubic(small, format=vs.{depth})\n"
+                                              f"clip = core.resize.Bicubic(clip, format=vs.{depth})")
+            self.run_program("apply", self.run_folder, "deep.vpy", "-o", f"{depth}.mkv")
+            self.assertEqual(self.stream(self.folder / f"{depth}.mkv")["pix_fmt"], expected)
+
+    def test_y4m_on_stdout(self):
+        done = subprocess.run([str(REELGRAD), "apply", str(self.run_folder), "pair.vpy", "-o", "-"], cwd=self.folder,
+                              capture_output=True, check=True)
+        header, _, rest = done.stdout.partition(b"\n")
+        self.assertTrue(header.startswith(b"YUV4MPEG2 W128 H96 F25:1"), header)
+        self.assertEqual(len(rest), 12 * (len(b"FRAME\n") + 128 * 96 * 3 // 2))
+
+    def test_tiles_equal_whole_frames(self):
+        frames = []
+        for tile in ("0", "24"):
+            done = subprocess.run([str(REELGRAD), "apply", str(self.run_folder), "pair.vpy", "-o", "-", "--tile", tile],
+                                  cwd=self.folder, capture_output=True, check=True)
+            frames.append(done.stdout)
+        self.assertEqual(len(frames[0]), len(frames[1]))
+        self.assertLessEqual(max(abs(a - b) for a, b in zip(*frames)), 1)
+
+    def test_an_interrupted_run_leaves_nothing(self):
+        child = subprocess.Popen([str(REELGRAD), "apply", str(self.run_folder), str(example_clip()), "-o", "out.mkv"],
+                                 cwd=self.folder, stderr=subprocess.PIPE, text=True)
+        try:
+            child.wait(timeout=4)
+        except subprocess.TimeoutExpired:
+            pass
+        child.terminate()
+        _, err = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 130, err)
+        self.assertFalse([p for p in self.tree(self.folder) if p.endswith(".mkv")])
+
+    def test_validate(self):
+        done = self.run_program("validate", self.run_folder, "pair.vpy", "--frames", "0.5:", "--json")
+        result = json.loads(done.stdout)
+        for who in ("ours", "bicubic"):
+            self.assertEqual(set(result[who]), {"psnr_rgb", "psnr_y", "ssim_rgb", "ssim_y"})
+        self.assertEqual(result["clips"][0]["frames"], 6)
+        self.assertIn("over bicubic", self.run_program("validate", self.run_folder, "pair.vpy").stdout)
+
+    def test_preview(self):
+        self.run_program("preview", self.run_folder, "pair.vpy", "--frame", "3", "-o", "a.png")
+        self.assertEqual(Image.open(self.folder / "a.png").size, (4 * 128, 96))
+
+    def test_inspect(self):
+        kinds = {"pair.vpy": "script", str(example_clip()): "video", str(self.run_folder): "run",
+                 str(self.run_folder / "checkpoints" / "step-000008"): "checkpoint",
+                 str(self.run_folder / "checkpoints" / "step-000008" / "model.safetensors"): "model"}
+        for path, kind in kinds.items():
+            described = json.loads(self.run_program("inspect", path, "--json").stdout)
+            self.assertEqual(described["kind"], kind)
+            self.run_program("inspect", path)
+
+
+class Init(ProgramTest):
+    def test_every_task_runs_as_it_is(self):
+        clip = self.folder / "clip.mp4"
+        subprocess.run(["ffmpeg", "-v", "error", "-i", str(example_clip()), "-frames:v", "24", "-vf", "crop=320:240", "-an",
+                        str(clip)], check=True)
+        for task in ("sr", "denoise", "deblock"):
+            self.run_program("init", "--task", task, "--clip", clip, task)
+            self.run_program("train", f"{task}/train.toml", "--set", "run.steps=2", "--set", "run.device=cpu", "--set",
+                             "model.features=8", "--set", "model.convs=1", "--set", "data.batch=2", "--set",
+                             "data.crop_px=32", "--set", "data.pool_frames=16")
+            self.assertTrue((self.folder / "runs" / task / "checkpoints" / "step-000002").is_dir())
+            done = self.run_program("init", "--task", task, task, expect=2)
+            self.assertIn("already there", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

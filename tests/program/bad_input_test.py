@@ -1,0 +1,203 @@
+"""Bad input: one clear sentence with place and remedy, the right exit code, nothing half-written."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import unittest
+
+from support import REELGRAD, ProgramTest, example_clip
+
+
+class BadConfig(ProgramTest):
+    def refused(self, *fragments, settings=(), expect=2):
+        before = self.tree(self.folder)
+        done = self.run_program("train", "small.toml", *settings, expect=expect)
+        self.assert_one_sentence(done.stderr, *fragments)
+        self.assertEqual(self.tree(self.folder), before, "something was written")
+
+    def setUp(self):
+        super().setUp()
+        self.write_pair()
+        self.config = self.write_config()
+
+    def change(self, old, new):
+        text = self.config.read_text()
+        self.assertIn(old, text)
+        self.config.write_text(text.replace(old, new))
+
+    def test_unknown_key_suggests_the_nearest(self):
+        self.change("batch = 2", "bach = 2")
+        self.refused("small.toml:10: data.bach: unknown key", 'did you mean "batch"?')
+
+    def test_wrong_type(self):
+        self.change("batch = 2", 'batch = "many"')
+        self.refused("small.toml:10: data.batch", "many")
+
+    def test_out_of_range(self):
+        self.change("batch = 2", "batch = 0")
+        self.refused("small.toml:10: data.batch", "0")
+
+    def test_unknown_architecture(self):
+        self.change("[model]", '[model]\narch = "compat"')
+        self.refused("model.arch", "compat", "compact")
+
+    def test_bad_setting(self):
+        self.refused("optimizer.lrr", 'did you mean "lr"?', settings=["--set", "optimizer.lrr=1"])
+
+    def test_missing_script(self):
+        self.change("pair.vpy", "gone.vpy")
+        self.refused("small.toml:9: data.script", "gone.vpy")
+
+    def test_missing_config(self):
+        done = self.run_program("train", "gone.toml", expect=2)
+        self.assert_one_sentence(done.stderr, "gone.toml")
+
+    def test_not_toml(self):
+        self.config.write_text("[run\n")
+        self.refused("small.toml:1")
+
+    def test_script_without_output_1(self):
+        script = self.folder / "pair.vpy"
+        script.write_text(script.read_text().replace("small.set_output(1)", ""))
+        self.refused("pair.vpy", "output 1", "set_output(1)")
+
+    def test_differing_lengths(self):
+        self.write_pair(extra="small = small[:5]")
+        self.refused("pair.vpy", "12", "5")
+
+    def test_wrong_scale(self):
+        self.write_pair(extra="small = core.resize.Bicubic(clip, 100, 48)")
+        self.refused("pair.vpy", "128x96", "100x48", "2")
+
+    def test_crop_larger_than_the_frame(self):
+        self.change("crop_px = 16", "crop_px = 65")
+        self.refused("crop_px", "65", "64x48")
+
+    def test_script_that_raises(self):
+        self.write("pair.vpy", "import vapoursynth as vs\nraise RuntimeError('the tape is torn')\n")
+        done = self.run_program("train", "small.toml", expect=2)
+        self.assert_one_sentence(done.stderr, "pair.vpy", "line 2", "the tape is torn")
+
+    def test_no_card(self):
+        self.refused("cuda", "doctor", settings=["--set", "run.device=cuda"], expect=3) if not _has_card() else None
+
+    def test_run_folder_that_cannot_be_made(self):
+        self.write("occupied", "a file")
+        self.refused("occupied", settings=["--set", f"run.dir={self.folder}/occupied/run"], expect=1)
+
+    def test_used_run_folder(self):
+        self.run_program("train", "small.toml")
+        self.refused("--resume", "--fresh")
+
+    def test_resume_without_a_run(self):
+        self.refused("--resume", settings=["--resume"])
+
+    def test_fresh_sets_the_old_run_aside(self):
+        self.run_program("train", "small.toml")
+        self.run_program("train", "small.toml", "--fresh")
+        self.assertTrue((self.folder / "run.old-1" / "checkpoints").is_dir())
+
+
+def _has_card():
+    done = subprocess.run([str(REELGRAD), "devices", "--json"], capture_output=True, text=True)
+    return '"will_run": true' in done.stdout
+
+
+class BadFiles(ProgramTest):
+    def test_missing_model_and_clip(self):
+        done = self.run_program("apply", "gone.safetensors", example_clip(), "-o", "a.mkv", expect=1)
+        self.assert_one_sentence(done.stderr, "gone.safetensors")
+        done = self.run_program("inspect", "gone.mkv", expect=1)
+        self.assert_one_sentence(done.stderr, "gone.mkv")
+        self.assertEqual(self.tree(self.folder), [])
+
+    def test_unreadable_video(self):
+        self.write("torn.mkv", "this is no video")
+        done = self.run_program("inspect", "torn.mkv", expect=1)
+        self.assert_one_sentence(done.stderr, "torn.mkv")
+
+    def test_model_that_is_no_safetensors_file(self):
+        self.write("torn.safetensors", "this is no model")
+        done = self.run_program("apply", "torn.safetensors", example_clip(), "-o", "a.mkv", expect=1)
+        self.assert_one_sentence(done.stderr, "torn.safetensors")
+        self.assertEqual(self.tree(self.folder), ["torn.safetensors"])
+
+    def test_output_name_that_means_no_format(self):
+        run = self.trained_run()
+        done = self.run_program("apply", run, "pair.vpy", "-o", "a.xyz", expect=2)
+        self.assert_one_sentence(done.stderr, "a.xyz", ".mkv")
+
+    def test_a_frame_that_fails_names_itself_and_leaves_no_file(self):
+        run = self.trained_run()
+        self.write_pair("torn.vpy", extra="""
+def torn(n, clip):
+    if n == 7:
+        raise RuntimeError("bad tape")
+    return clip
+small = core.std.FrameEval(small, lambda n: torn(n, small))
+""")
+        done = self.run_program("apply", run, "torn.vpy", "-o", "a.mkv", expect=1)
+        self.assert_one_sentence(done.stderr, "frame 7", "bad tape")
+        self.assertFalse([p for p in self.tree(self.folder) if p.endswith(".mkv")])
+
+    def test_damaged_checkpoint_offers_the_older_one(self):
+        run = self.trained_run()
+        newest = run / "checkpoints" / "step-000008" / "model.safetensors"
+        newest.write_bytes(newest.read_bytes()[:-1])
+        done = self.run_program("apply", run / "checkpoints" / "step-000008", "pair.vpy", "-o", "a.mkv", expect=1)
+        self.assert_one_sentence(done.stderr, "step-000008", "step-000004")
+        done = self.run_program("train", "small.toml", "--resume")
+        self.assertIn("step-000008", done.stderr)
+        self.assertIn("step-000004", done.stderr)
+
+    def test_full_disk(self):
+        self.write_pair()
+        config = self.write_config()
+        disk = self.folder / "disk"
+        disk.mkdir()
+        inner = f"mount -t tmpfs -o size=192k tmpfs {disk} && exec {REELGRAD} train {config} --set run.dir={disk}/run"
+        done = subprocess.run(["unshare", "-rm", "sh", "-c", inner], cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assert_one_sentence(done.stderr, str(disk))
+        self.assertRegex(done.stderr, "room|space|ENOSPC")
+
+
+class WithoutTorch(ProgramTest):
+    """Help, doctor and config errors work where torch is missing, and open none of it."""
+
+    ENV = {"REELGRAD_TORCH": "/nonexistent", "LD_DEBUG": "libs"}
+
+    def libraries(self, *args, expect):
+        done = self.run_program(*args, expect=expect, env=self.ENV)
+        self.assertNotIn("libtorch", done.stderr)
+        self.assertNotIn("libreelgrad.so", done.stderr)
+        return done
+
+    def test_help(self):
+        self.assertIn("train", self.libraries("--help", expect=0).stdout)
+        self.assertIn("--resume", self.libraries("train", "--help", expect=0).stdout)
+
+    def test_config_error(self):
+        self.write_pair()
+        config = self.write_config(extra="[modell]\n")
+        done = self.libraries("train", config, expect=2)
+        self.assertIn('did you mean "model"?', done.stderr)
+
+    def test_doctor_names_the_missing_torch(self):
+        done = self.run_program("doctor", "--json", expect=0, env={"REELGRAD_TORCH": "/nonexistent"})
+        self.assertIn("TORCH_MISSING", done.stdout)
+        self.libraries("doctor", expect=0)
+
+    def test_train_says_where_torch_was_sought(self):
+        self.write_pair()
+        done = self.run_program("train", self.write_config(), expect=3, env={"REELGRAD_TORCH": "/nonexistent"})
+        self.assert_one_sentence(done.stderr, "/nonexistent")
+
+    def test_usage_errors(self):
+        for args in (["nothing"], ["train"], ["apply", "a", "b"], ["train", "a.toml", "--resume", "--fresh"], ["report", "x"]):
+            self.run_program(*args, expect=2)
+
+
+if __name__ == "__main__":
+    unittest.main()
