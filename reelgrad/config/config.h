@@ -10,8 +10,8 @@
 namespace reelgrad {
 
 struct RunConfig {
-  std::string name;            // default: the config file's stem
-  std::filesystem::path dir;   // default runs/<name>; relative to the working directory
+  std::string name;           // default: the config file's stem
+  std::filesystem::path dir;  // default runs/<name>; relative to the working directory
   std::int64_t steps = 20'000;
   std::uint64_t seed = 1;
   std::string device = "auto";  // auto | cpu | cuda | cuda:N
@@ -21,10 +21,10 @@ struct RunConfig {
 
 // One script or video of the data set; `data.script = "a.vpy"` is a list of one with the defaults.
 struct ScriptConfig {
-  std::filesystem::path path;  // absolute after loading (relative to the config file)
-  double weight = 1;           // its share of the samples is weight / sum of weights
-  std::int64_t start = 0;      // first frame used
-  std::int64_t end = -1;       // one past the last, -1: the clip's end
+  std::filesystem::path path;               // absolute after loading (relative to the config file)
+  double weight = 1;                        // its share of the samples is weight / sum of weights
+  std::int64_t start = 0;                   // first frame used
+  std::int64_t end = -1;                    // one past the last, -1: the clip's end
   std::map<std::string, std::string> args;  // variables set in the script
 };
 
@@ -38,21 +38,21 @@ struct ColorOverrides {
 struct DataConfig {
   std::vector<ScriptConfig> script;
   int batch = 16;
-  int crop_px = 64;        // side of the input crop
-  int window = 1;          // frames the network sees
-  int frame_step = 1;      // distance of neighbours in a window, frames
+  int crop_px = 64;           // side of the input crop
+  int window = 1;             // frames the network sees
+  int frame_step = 1;         // distance of neighbours in a window, frames
   std::string color = "rgb";  // rgb | gray | yuv444: what the network sees
-  bool augment = true;     // flips and quarter turns
-  int reuse = 16;          // crops per decoded frame
-  int segment_frames = 16; // frames decoded in one go
-  int pool_frames = 256;   // frames held ready to be cropped
+  bool augment = true;        // flips and quarter turns
+  int reuse = 16;             // crops per decoded frame
+  int segment_frames = 16;    // frames decoded in one go
+  int pool_frames = 256;      // frames held ready to be cropped
   ColorOverrides overrides;
 };
 
 struct ModelConfig {
   std::string arch = "compact";
   int scale = 2;
-  std::filesystem::path weights;  // start from this file; empty: random
+  std::filesystem::path weights;               // start from this file; empty: random
   std::map<std::string, std::string> options;  // the architecture's own, as text; checked against architectures.h
 };
 
@@ -67,16 +67,16 @@ struct OptimizerConfig {
   double beta1 = 0.9, beta2 = 0.99;
   double eps = 1e-8;
   double weight_decay = 0;
-  double clip_norm = 0;   // 0: off
-  int accumulate = 1;     // micro-batches a step; the effective batch is data.batch * accumulate
+  double clip_norm = 0;  // 0: off
+  int accumulate = 1;    // micro-batches a step; the effective batch is data.batch * accumulate
 };
 
 struct ScheduleConfig {
-  std::string name = "constant";          // constant | multistep | cosine
-  std::int64_t warmup_steps = 0;          // linear from 0
-  std::vector<std::int64_t> milestones;   // multistep: steps
-  double gamma = 0.5;                     // multistep: factor at each
-  double min_lr = 0;                      // cosine: final value
+  std::string name = "constant";         // constant | multistep | cosine
+  std::int64_t warmup_steps = 0;         // linear from 0
+  std::vector<std::int64_t> milestones;  // multistep: steps
+  double gamma = 0.5;                    // multistep: factor at each
+  double min_lr = 0;                     // cosine: final value
 };
 
 struct EmaConfig {

@@ -1,0 +1,77 @@
+#include "reelgrad/config/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+namespace reelgrad {
+namespace {
+
+// The key to blame: the first of these that somebody wrote, else the first.
+std::string written_one(const Source& source, std::initializer_list<const char*> keys) {
+  const auto found = std::ranges::find_if(keys, [&](const char* key) { return source.has(key); });
+  return found == keys.end() ? *keys.begin() : *found;
+}
+
+void check_data(const DataConfig& data, Source& source) {
+  if (data.script.empty()) source.report("data.script", "missing: the script or video to train on");
+  if (data.window % 2 == 0)
+    source.report("data.window", fmt::format("{} is even, allowed: an odd number", data.window));
+  const int span = (data.window - 1) * data.frame_step + 1;
+  if (data.segment_frames < span) {
+    source.report(written_one(source, {"data.segment_frames", "data.window", "data.frame_step"}),
+                  fmt::format("a window of {} frames, {} apart, spans {}, which is more than segment_frames = {}",
+                              data.window, data.frame_step, span, data.segment_frames));
+  }
+  if (data.pool_frames < data.segment_frames) {
+    source.report(
+        written_one(source, {"data.pool_frames", "data.segment_frames"}),
+        fmt::format("a pool of {} frames cannot hold a segment of {} (pool_frames must be at least segment_frames)",
+                    data.pool_frames, data.segment_frames));
+  }
+}
+
+void check_schedule(const Config& config, Source& source) {
+  const ScheduleConfig& schedule = config.schedule;
+  if (schedule.warmup_steps > 0 && schedule.warmup_steps >= config.run.steps) {
+    source.report("schedule.warmup_steps",
+                  fmt::format("{} is not below run.steps = {}: the learning rate would never be reached",
+                              schedule.warmup_steps, config.run.steps));
+  }
+  const auto& milestones = schedule.milestones;
+  if (schedule.name == "multistep" && milestones.empty()) {
+    source.report("schedule.milestones",
+                  "missing: the steps at which the learning rate falls (schedule.name is \"multistep\")");
+  }
+  if (schedule.name != "multistep" && !milestones.empty()) {
+    source.report("schedule.milestones",
+                  fmt::format("only for schedule.name = \"multistep\", which is \"{}\"", schedule.name));
+  }
+  if (std::ranges::adjacent_find(milestones, std::greater_equal<>{}) != milestones.end()) {
+    source.report("schedule.milestones", fmt::format("{} do not rise", fmt::join(milestones, ", ")));
+  }
+  if (schedule.name != "cosine" && schedule.min_lr > 0) {
+    source.report("schedule.min_lr",
+                  fmt::format("only for schedule.name = \"cosine\", which is \"{}\"", schedule.name));
+  }
+  if (schedule.min_lr > config.optimizer.lr) {
+    source.report("schedule.min_lr",
+                  fmt::format("{} is above optimizer.lr = {}", schedule.min_lr, config.optimizer.lr));
+  }
+}
+
+void check_validation(const ValidationConfig& validation, Source& source) {
+  if (validation.frames.empty() || validation.script.empty()) return;
+  source.report("validation.frames", "cannot be combined with validation.script: the frames are those of data.script");
+}
+
+}  // namespace
+
+void check_rules(const Config& config, Source& source) {
+  check_data(config.data, source);
+  check_schedule(config, source);
+  check_validation(config.validation, source);
+}
+
+}  // namespace reelgrad

@@ -1,0 +1,354 @@
+#include "reelgrad/config/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/base/files.h"
+#include "reelgrad/config/architectures.h"
+
+namespace reelgrad {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A folder with the scripts that the documents below name.
+class ConfigFile : public ::testing::Test {
+ protected:
+  ConfigFile() : folder_(fs::temp_directory_path() / ("reelgrad-config-" + std::to_string(::getpid()))) {
+    fs::create_directories(folder_ / "sub é");
+    for (const char* name : {"a.vpy", "b.mkv", "sub é/c.vpy", "w.safetensors"}) std::ofstream(folder_ / name) << "";
+  }
+  ~ConfigFile() override { fs::remove_all(folder_); }
+
+  Config parse(const std::string& text, const std::vector<std::string>& settings = {}) const {
+    return parse_config(text, "train.toml", folder_, settings);
+  }
+
+  std::string error_of(const std::string& text, const std::vector<std::string>& settings = {}) const {
+    try {
+      parse(text, settings);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      return error.what();
+    }
+    return "accepted";
+  }
+
+  // The error of a document that has `lines` after one that is right; they begin at line 3.
+  std::string error_after_data(const std::string& lines) const {
+    return error_of("[data]\nscript = \"a.vpy\"\n" + lines);
+  }
+
+  const std::string minimal_ = "[data]\nscript = \"a.vpy\"\n";
+  fs::path folder_;
+};
+
+TEST_F(ConfigFile, TheSmallestHasEveryDefault) {
+  const Config config = parse(minimal_);
+  EXPECT_EQ(config.run.name, "train");
+  EXPECT_EQ(config.run.dir, fs::current_path() / "runs" / "train");
+  EXPECT_EQ(config.run.steps, 20'000);
+  ASSERT_EQ(config.data.script.size(), 1u);
+  EXPECT_EQ(config.data.script[0].path, folder_ / "a.vpy");
+  EXPECT_EQ(config.data.script[0].end, -1);
+  EXPECT_DOUBLE_EQ(config.optimizer.lr, 2e-4);
+  EXPECT_EQ(config.model.options.at("features"), "64");
+  EXPECT_EQ(config.model.options.at("convs"), "16");
+  EXPECT_EQ(config.model.options.at("activation"), "prelu");
+  EXPECT_THAT(config.validation.script, IsEmpty());
+}
+
+TEST_F(ConfigFile, ReadsEveryKindOfValue) {
+  const Config config = parse(R"(
+[run]
+name = "test"
+dir = "out/x"
+steps = 1_000
+seed = 9223372036854775807
+device = "cuda:1"
+deterministic = true
+[data]
+script = ["a.vpy", { path = "sub é/c.vpy", weight = 2.5, start = 3, end = 90, args = { src = "x y.mkv", n = 3, on = true } }]
+window = 3
+matrix_in = "601"
+chromaloc_in = "top_left"
+[model]
+scale = 3
+features = 24
+activation = "relu"
+weights = "w.safetensors"
+[optimizer]
+lr = 1
+[schedule]
+name = "multistep"
+milestones = [100, 200]
+[validation]
+frames = "0.8:"
+)");
+  EXPECT_EQ(config.run.dir, fs::current_path() / "out/x");
+  EXPECT_EQ(config.run.seed, 9223372036854775807u);
+  EXPECT_TRUE(config.run.deterministic);
+  ASSERT_EQ(config.data.script.size(), 2u);
+  const ScriptConfig& second = config.data.script[1];
+  EXPECT_EQ(second.path, folder_ / "sub é/c.vpy");
+  EXPECT_EQ(second.weight, 2.5);
+  EXPECT_EQ(second.start, 3);
+  EXPECT_EQ(second.end, 90);
+  EXPECT_EQ(second.args, (std::map<std::string, std::string>{{"src", "x y.mkv"}, {"n", "3"}, {"on", "true"}}));
+  EXPECT_EQ(config.data.overrides.matrix_in, "601");
+  EXPECT_EQ(config.data.overrides.chromaloc_in, "top_left");
+  EXPECT_EQ(config.model.options.at("features"), "24");
+  EXPECT_EQ(config.model.weights, folder_ / "w.safetensors");
+  EXPECT_EQ(config.optimizer.lr, 1);
+  EXPECT_THAT(config.schedule.milestones, ElementsAre(100, 200));
+}
+
+TEST_F(ConfigFile, UnknownKeysAndSectionsNameTheNearest) {
+  EXPECT_EQ(error_after_data("[optimizer]\nlrr = 1"),
+            "train.toml:4: optimizer.lrr: unknown key (did you mean \"lr\"?)");
+  EXPECT_EQ(error_after_data("[optimiser]\nlr = 1"),
+            "train.toml:3: optimiser: unknown section (did you mean \"optimizer\"?)");
+  EXPECT_EQ(error_after_data("[ema]\nfoobar = 1"), "train.toml:4: ema.foobar: unknown key (known: decay)");
+  EXPECT_EQ(
+      error_of("steps = 3\n" + minimal_),
+      "train.toml:1: steps: unknown key outside a section (known: run, data, model, loss, optimizer, schedule, ema, "
+      "precision, validation, checkpoint)");
+  EXPECT_EQ(error_after_data("[model]\nfeatres = 3"),
+            "train.toml:4: model.featres: unknown key (did you mean \"features\"?)");
+  EXPECT_THAT(error_after_data("[memory]\noffload = false"), HasSubstr("train.toml:3: memory: unknown section"));
+  EXPECT_EQ(error_of("[data]\nscript = { path = \"a.vpy\", wieght = 2 }"),
+            "train.toml:2: data.script.wieght: unknown key (did you mean \"weight\"?)");
+}
+
+TEST_F(ConfigFile, WrongTypesSayWhatIsAllowed) {
+  EXPECT_EQ(error_after_data("batch = \"many\""),
+            "train.toml:3: data.batch: \"many\" is a string, allowed: an integer from 1 to 65536");
+  EXPECT_EQ(error_after_data("batch = 2.5"),
+            "train.toml:3: data.batch: 2.5 is a number, allowed: an integer from 1 to 65536");
+  EXPECT_EQ(error_after_data("augment = 1"), "train.toml:3: data.augment: 1 is an integer, allowed: true or false");
+  EXPECT_EQ(error_after_data("color = 3"),
+            "train.toml:3: data.color: 3 is an integer, allowed: one of rgb, gray, yuv444");
+  EXPECT_EQ(error_after_data("[optimizer]\nlr = \"2e-4\""),
+            "train.toml:4: optimizer.lr: \"2e-4\" is a string, allowed: a number above 0 up to 10");
+  EXPECT_EQ(error_after_data("[schedule]\nmilestones = 5"),
+            "train.toml:4: schedule.milestones: 5 is an integer, allowed: an array of integers");
+  EXPECT_EQ(
+      error_of("[data]\nscript = 5"),
+      "train.toml:2: data.script: 5 is an integer, allowed: a path, or a table { path, weight, start, end, args }");
+  EXPECT_EQ(error_of("data = 5"), "train.toml:1: data: 5 is an integer, allowed: a section [data]");
+  EXPECT_EQ(error_after_data("[run]\nseed = 1979-05-27"),
+            "train.toml:4: run.seed: a date or time, allowed: an integer from 0 up");
+}
+
+TEST_F(ConfigFile, ValuesOutOfRangeSayWhatIsAllowed) {
+  EXPECT_EQ(error_after_data("batch = 0"),
+            "train.toml:3: data.batch: 0 is out of range, allowed: an integer from 1 to 65536");
+  EXPECT_THAT(error_after_data("batch = 99999999999"), HasSubstr("99999999999 is out of range"));
+  EXPECT_EQ(error_after_data("[optimizer]\nlr = 0.0"),
+            "train.toml:4: optimizer.lr: 0 is out of range, allowed: a number above 0 up to 10");
+  EXPECT_THAT(error_after_data("[optimizer]\nlr = nan"), HasSubstr("nan is out of range"));
+  EXPECT_EQ(error_after_data("color = \"rgbb\""), "train.toml:3: data.color: unknown \"rgbb\" (did you mean \"rgb\"?)");
+  EXPECT_EQ(error_after_data("range_in = \"tv\""),
+            "train.toml:3: data.range_in: unknown \"tv\" (known: auto, full, limited)");
+  EXPECT_EQ(error_after_data("[run]\ndevice = \"gpu\""),
+            "train.toml:4: run.device: \"gpu\" is not allowed, allowed: auto, cpu, cuda or cuda:N");
+  for (const char* device : {"cuda:", "cuda:x", "cuda:-1", "cuda:0000"}) {
+    EXPECT_THAT(error_after_data("[run]\ndevice = \"" + std::string(device) + "\""), HasSubstr("is not allowed"));
+  }
+  EXPECT_THAT(error_after_data("[run]\nname = \"a/b\""), HasSubstr("a name without slashes"));
+  EXPECT_THAT(error_after_data("[validation]\nframes = \"last\""), HasSubstr("allowed: a range a:b"));
+}
+
+TEST_F(ConfigFile, ArchitecturesAreCheckedWithoutTheirNetworks) {
+  EXPECT_EQ(error_after_data("[model]\narch = \"compat\""),
+            "train.toml:4: model.arch: unknown \"compat\" (did you mean \"compact\"? known: compact)");
+  EXPECT_EQ(error_after_data("[model]\nscale = 5"),
+            "train.toml:4: model.scale: 5 is not offered by compact (offered: 1, 2, 3, 4)");
+  EXPECT_EQ(error_after_data("[model]\nfeatures = 0"),
+            "train.toml:4: model.features: 0 is out of range, allowed: an integer from 1 to 1024");
+  EXPECT_THAT(error_after_data("[model]\nactivation = \"prel\""), HasSubstr("(did you mean \"prelu\"?)"));
+  EXPECT_EQ(find_architecture("compact")->options.size(), 3u);
+  EXPECT_EQ(find_architecture("nothing"), nullptr);
+}
+
+TEST_F(ConfigFile, FilesThatDoNotExistAreNamedWithTheirPath) {
+  const std::string missing = (folder_ / "sub/none.vpy").string();
+  EXPECT_EQ(error_of("[data]\nscript = \"sub/none.vpy\""),
+            "train.toml:2: data.script: \"sub/none.vpy\" does not exist (looked for " + missing + ")");
+  EXPECT_EQ(error_of("[data]\nscript = [\n  \"a.vpy\",\n  { path = \"sub/none.vpy\" },\n]"),
+            "train.toml:4: data.script[1].path: \"sub/none.vpy\" does not exist (looked for " + missing + ")");
+  EXPECT_THAT(error_after_data("[model]\nweights = \"w.pth\""),
+              HasSubstr("train.toml:4: model.weights: \"w.pth\" does not"));
+  EXPECT_THAT(error_of("[data]\nscript = \"\""), HasSubstr("an empty path"));
+  EXPECT_THAT(error_of("[data]\nscript = [{ weight = 1 }]"), HasSubstr("data.script[0]: path is missing"));
+  EXPECT_THAT(error_of("[data]\nscript = [{ path = \"a.vpy\", start = 5, end = 5 }]"),
+              HasSubstr("end 5 is not after start 5"));
+  EXPECT_EQ(error_of(""), "train.toml: data.script: missing: the script or video to train on");
+  EXPECT_EQ(error_of("[data]\nscript = []"), "train.toml:2: data.script: missing: the script or video to train on");
+}
+
+TEST_F(ConfigFile, RulesBetweenKeysNameBoth) {
+  EXPECT_EQ(error_after_data("window = 4"), "train.toml:3: data.window: 4 is even, allowed: an odd number");
+  EXPECT_EQ(
+      error_after_data("window = 5\nframe_step = 4"),
+      "train.toml:3: data.window: a window of 5 frames, 4 apart, spans 17, which is more than segment_frames = 16");
+  EXPECT_EQ(
+      error_after_data("pool_frames = 8"),
+      "train.toml:3: data.pool_frames: a pool of 8 frames cannot hold a segment of 16 (pool_frames must be at least "
+      "segment_frames)");
+  EXPECT_THAT(error_after_data("[validation]\nscript = \"b.mkv\"\nframes = \"0.8:\""),
+              HasSubstr("train.toml:5: validation.frames: cannot be combined with validation.script"));
+  EXPECT_THAT(error_after_data("[schedule]\nname = \"multistep\""), HasSubstr("schedule.milestones: missing"));
+  EXPECT_THAT(error_after_data("[schedule]\nname = \"multistep\"\nmilestones = [5, 5]"), HasSubstr("5, 5 do not rise"));
+  EXPECT_THAT(error_after_data("[schedule]\nmilestones = [5]"), HasSubstr("only for schedule.name = \"multistep\""));
+  EXPECT_THAT(error_after_data("[schedule]\nmin_lr = 1e-6"), HasSubstr("only for schedule.name = \"cosine\""));
+  EXPECT_THAT(error_after_data("[schedule]\nname = \"cosine\"\nmin_lr = 0.5"),
+              HasSubstr("0.5 is above optimizer.lr = 0.0002"));
+  EXPECT_THAT(error_after_data("[schedule]\nwarmup_steps = 20_000"), HasSubstr("20000 is not below run.steps = 20000"));
+}
+
+TEST_F(ConfigFile, InvalidTomlNamesTheLine) {
+  EXPECT_THAT(error_of("[data]\nscript = \"a.vpy\nbatch = 3"), HasSubstr("train.toml:2: not valid TOML: "));
+  EXPECT_THAT(error_after_data("batch = 3\nbatch = 4"), HasSubstr("train.toml:4: not valid TOML: "));
+}
+
+TEST_F(ConfigFile, AllProblemsAreListedInTheOrderOfTheFile) {
+  EXPECT_EQ(
+      error_of("[run]\nsteps = 0\n[data]\nscript = \"a.vpy\"\nbatchh = 1\n[runn]\n[data.x]", {"loss.nam=l1"}),
+      "train.toml:2: run.steps: 0 is out of range, allowed: an integer from 1 to 1000000000\n"
+      "train.toml:5: data.batchh: unknown key (did you mean \"batch\"?)\n"
+      "train.toml:6: runn: unknown section (did you mean \"run\"?)\n"
+      "train.toml:7: data.x: unknown key (known: script, batch, crop_px, window, frame_step, color, augment, reuse, "
+      "segment_frames, pool_frames, matrix_in, range_in, chromaloc_in)\n"
+      "--set loss.nam=l1: loss.nam: unknown key (did you mean \"name\"?)");
+}
+
+TEST_F(ConfigFile, SettingsWinOverTheFile) {
+  const Config config = parse(minimal_ + "batch = 4\n[optimizer]\nlr = 1e-3\n",
+                              {"data.batch=8", "optimizer.lr = 5e-4", "optimizer.name=adam", "data.matrix_in=709",
+                               "schedule.name=multistep", "schedule.milestones=[5, 9]", "run.dir=/x/y", "data.batch=2",
+                               "validation.script=b.mkv", "run.name=\"two words\"", "validation.frames="});
+  EXPECT_EQ(config.data.batch, 2);
+  EXPECT_DOUBLE_EQ(config.optimizer.lr, 5e-4);
+  EXPECT_EQ(config.optimizer.name, "adam");
+  EXPECT_EQ(config.data.overrides.matrix_in, "709");
+  EXPECT_THAT(config.schedule.milestones, ElementsAre(5, 9));
+  EXPECT_EQ(config.run.dir, "/x/y");
+  EXPECT_EQ(config.validation.script.at(0).path, folder_ / "b.mkv");
+  EXPECT_EQ(config.run.name, "two words");
+  EXPECT_EQ(config.validation.frames, "");
+}
+
+TEST_F(ConfigFile, WrongSettingsAreNamedAsTheyWereWritten) {
+  EXPECT_EQ(error_of(minimal_, {"optimizer.lrr=1"}),
+            "--set optimizer.lrr=1: optimizer.lrr: unknown key (did you mean \"lr\"?)");
+  EXPECT_EQ(error_of(minimal_, {"optimiser.lr=1"}),
+            "--set optimiser.lr=1: optimiser: unknown section (did you mean \"optimizer\"?)");
+  EXPECT_EQ(error_of(minimal_, {"data.batch=0"}),
+            "--set data.batch=0: data.batch: 0 is out of range, allowed: an integer from 1 to 65536");
+  EXPECT_EQ(
+      error_of(minimal_, {"data.batch=3\nwindow = 3"}),
+      "--set data.batch=3\nwindow = 3: data.batch: \"3\nwindow = 3\" is a string, allowed: an integer from 1 to 65536");
+  EXPECT_THAT(error_of(minimal_, {"data.script=none.vpy"}),
+              HasSubstr("--set data.script=none.vpy: data.script: \"none.vpy\""));
+  for (const char* text : {"steps=3", "run.steps", "=3", ".steps=3", "run.=3"}) {
+    EXPECT_EQ(error_of(minimal_, {text}), "--set " + std::string(text) + ": not of the form section.key=value");
+  }
+}
+
+// Every key away from its default, with text that needs escaping.
+Config unusual_config(const fs::path& folder) {
+  Config c;
+  c.run = {"näme \"q\" \\ \t", folder / "run", 7, 99, "cuda:3", true, 3};
+  c.data.script = {{folder / "a.vpy", 1.0 / 3, 2, 50, {{"k e y", "v\"\n\x7F"}}}, {folder / "sub é/c.vpy"}};
+  c.data.batch = 3;
+  c.data.crop_px = 48;
+  c.data.window = 5;
+  c.data.frame_step = 2;
+  c.data.color = "gray";
+  c.data.augment = false;
+  c.data.reuse = 5;
+  c.data.segment_frames = 20;
+  c.data.pool_frames = 40;
+  c.data.overrides = {"170m", "full", "bottom"};
+  c.model = {"compact", 4, folder / "w.safetensors", {{"features", "24"}, {"convs", "6"}, {"activation", "leakyrelu"}}};
+  c.loss = {"l1", 1e-9};
+  c.optimizer = {"adam", 0.1, 0.5, 0.75, 1e-7, 0.01, 0.3, 4};
+  c.schedule = {"multistep", 3, {4, 5}, 0.1, 0};
+  c.ema.decay = 0.9;
+  c.precision.amp = "bf16";
+  c.validation.script = {{folder / "b.mkv"}};
+  c.validation.every = 11;
+  c.checkpoint = {12, 13};
+  return c;
+}
+
+TEST_F(ConfigFile, PrintedAndReadAgainIsTheSame) {
+  for (const Config& config : {parse(minimal_), unusual_config(folder_)}) {
+    const std::string text = to_toml(config);
+    const Config again = parse_config(text, "other.toml", "/");
+    EXPECT_THAT(differences(config, again), IsEmpty());
+    EXPECT_EQ(to_toml(again), text);
+  }
+}
+
+TEST_F(ConfigFile, DifferencesNameEveryKeyThatChanged) {
+  Config before = parse(minimal_), after = before;
+  EXPECT_THAT(differences(before, after), IsEmpty());
+  after.optimizer.lr = 1e-4;
+  after.model.options["features"] = "24";
+  EXPECT_THAT(differences(before, after), ElementsAre("model.features: 64 -> 24", "optimizer.lr: 0.0002 -> 0.0001"));
+  // Every key differs from its default but the only architecture, and the two keys that exclude others.
+  std::size_t keys = 0;
+  std::istringstream lines(to_toml(before));
+  for (std::string line; std::getline(lines, line);) keys += line.find(" = ") != std::string::npos;
+  EXPECT_EQ(differences(before, unusual_config(folder_)).size(), keys - 3);
+}
+
+TEST_F(ConfigFile, LoadsFromAFileAndNamesItsPath) {
+  const fs::path file = folder_ / "my run.toml";
+  write_file_atomically(file, "[data]\nscript = \"a.vpy\"\nbatch = 0\n");
+  try {
+    load_config(file);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr(file.string() + ":3: data.batch: "));
+  }
+  const Config config = load_config(file, {"data.batch=2"});
+  EXPECT_EQ(config.run.name, "my run");
+  EXPECT_EQ(config.data.script.at(0).path, folder_ / "a.vpy");
+  try {
+    load_config(folder_ / "none.toml");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_THAT(error.what(), HasSubstr("none.toml: ENOENT"));
+  }
+}
+
+TEST(ConfigReference, HasARowForEveryKey) {
+  const std::string page = config_reference();
+  std::string section;
+  std::istringstream lines(to_toml(Config{}));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("[")) {
+      section = line;
+      EXPECT_THAT(page, HasSubstr("## " + section + "\n"));
+    } else if (!line.empty()) {
+      EXPECT_THAT(page, HasSubstr("| `" + line.substr(0, line.find(' ')) + "` | ")) << section;
+    }
+  }
+  EXPECT_THAT(page, HasSubstr("| `batch` | an integer from 1 to 65536 | `16` | samples of one micro-batch |"));
+  EXPECT_THAT(page, HasSubstr("| `features` | an integer from 1 to 1024 | `64` | "));
+}
+
+}  // namespace
+}  // namespace reelgrad

@@ -1,0 +1,84 @@
+#include "reelgrad/config/fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "reelgrad/base/text.h"
+#include "reelgrad/config/architectures.h"
+
+namespace reelgrad {
+namespace {
+
+// Bounds are whole numbers or short decimals; integers are never shown with an exponent.
+std::string bound(double value) {
+  constexpr double kExact = 1e15;
+  if (value == static_cast<double>(static_cast<std::int64_t>(value)) && value < kExact) {
+    return std::to_string(static_cast<std::int64_t>(value));
+  }
+  return fmt::format("{}", value);
+}
+
+std::string allowed_interval(std::string_view what, const Field& field) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  std::string text(what);
+  if (field.min != -kNone) text += fmt::format(" {} {}", field.above_min ? "above" : "from", bound(field.min));
+  if (field.max != kNone) text += fmt::format(" {} {}", field.above_min ? "up to" : "to", bound(field.max));
+  if (field.min != -kNone && field.max == kNone && !field.above_min) text += " up";
+  return text;
+}
+
+}  // namespace
+
+bool is_run_name(std::string_view text) {
+  return !text.empty() && text != "." && text != ".." && text.find('/') == std::string_view::npos;
+}
+
+bool is_device_name(std::string_view text) {
+  if (text == "auto" || text == "cpu" || text == "cuda") return true;
+  if (!text.starts_with("cuda:")) return false;
+  const std::string_view number = text.substr(5);
+  const bool digits = std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return digits && !number.empty() && number.size() <= 3;
+}
+
+bool is_frames_or_empty(std::string_view text) {
+  return text.empty() || is_frame_range(text);
+}
+
+std::vector<std::string> split_choices(std::string_view choices) {
+  std::vector<std::string> words;
+  for (;;) {
+    const std::size_t bar = choices.find('|');
+    words.emplace_back(choices.substr(0, bar));
+    if (bar == std::string_view::npos) return words;
+    choices.remove_prefix(bar + 1);
+  }
+}
+
+std::string allowed_integer(const Field& field) {
+  return allowed_interval("an integer", field);
+}
+std::string allowed_number(const Field& field) {
+  return allowed_interval("a number", field);
+}
+
+std::string allowed_string(const Field& field) {
+  if (!field.choices.empty()) return "one of " + join(split_choices(field.choices), ", ");
+  return field.accepts ? std::string(field.accepted) : "a string";
+}
+
+Field field_of(const ArchitectureOption& option) {
+  Field field{.key = option.name, .help = option.help};
+  if (option.kind == "choice") field.choices = option.allowed;
+  if (option.kind == "int") {
+    const std::size_t dots = option.allowed.find("..");
+    const char* end = option.allowed.data() + option.allowed.size();
+    std::from_chars(option.allowed.data(), option.allowed.data() + dots, field.min);
+    std::from_chars(option.allowed.data() + dots + 2, end, field.max);
+  }
+  return field;
+}
+
+}  // namespace reelgrad

@@ -1,0 +1,229 @@
+// Every key of the configuration, once: `fields(visitor, struct)` calls visitor(member, Field) for each. Reading,
+// checking, printing, comparing and documenting are such visitors. For config/'s own use.
+#pragma once
+#include <limits>
+#include <string_view>
+
+#include "reelgrad/config/config.h"
+
+namespace reelgrad {
+
+// What is known of a key besides its type and default, which are the member's.
+struct Field {
+  std::string_view key;
+  std::string_view help;
+  std::string_view unit = {};
+  double min = -std::numeric_limits<double>::infinity();  // of a number
+  double max = std::numeric_limits<double>::infinity();
+  bool above_min = false;                       // min itself is not allowed
+  std::string_view choices = {};                // of a string: "rgb|gray|yuv444"
+  bool (*accepts)(std::string_view) = nullptr;  // of a string without choices
+  std::string_view accepted = {};               // what `accepts` allows, in words
+  bool is_run_folder = false;                   // a path against the working directory that need not exist
+  std::string_view default_text = {};           // where the default is not the member's
+};
+
+bool is_run_name(std::string_view text);
+bool is_device_name(std::string_view text);
+bool is_frames_or_empty(std::string_view text);
+
+inline constexpr double kMostSteps = 1'000'000'000;
+
+template <class V>
+void fields(V& v, RunConfig& c) {
+  v(c.name, {.key = "name",
+             .help = "name of the run",
+             .accepts = is_run_name,
+             .accepted = "a name without slashes",
+             .default_text = "the configuration file's name without its ending"});
+  v(c.dir, {.key = "dir",
+            .help = "folder of the run, against the working directory",
+            .is_run_folder = true,
+            .default_text = "runs/ and the run's name"});
+  v(c.steps, {.key = "steps", .help = "optimizer steps of the whole run", .min = 1, .max = kMostSteps});
+  v(c.seed, {.key = "seed", .help = "of the weights and of every random choice", .min = 0});
+  v(c.device, {.key = "device",
+               .help = "where to train; auto: the first usable card, else the processor",
+               .accepts = is_device_name,
+               .accepted = "auto, cpu, cuda or cuda:N"});
+  v(c.deterministic, {.key = "deterministic", .help = "the same bits on every run, at some cost in speed"});
+  v(c.log_every, {.key = "log_every",
+                  .help = "a line in metrics.jsonl at every so many steps",
+                  .unit = "steps",
+                  .min = 1,
+                  .max = kMostSteps});
+}
+
+template <class V>
+void fields(V& v, ScriptConfig& c) {
+  v(c.path, {.key = "path", .help = "a VapourSynth script or a video file"});
+  v(c.weight, {.key = "weight",
+               .help = "its share of the samples is weight over the sum of weights",
+               .min = 0,
+               .max = 1e9,
+               .above_min = true});
+  v(c.start, {.key = "start", .help = "first frame used", .unit = "frames", .min = 0, .max = 1e12});
+  v(c.end, {.key = "end",
+            .help = "one past the last frame used; -1: the clip's end",
+            .unit = "frames",
+            .min = -1,
+            .max = 1e12});
+  v(c.args, {.key = "args", .help = "variables set in the script"});
+}
+
+template <class V>
+void fields(V& v, ColorOverrides& c) {
+  v(c.matrix_in,
+    {.key = "matrix_in",
+     .help = "colour matrix, where a clip's property is missing or wrong (a name, or the number of ITU-T H.273 "
+             "as a string)",
+     .choices = "auto|rgb|709|470bg|170m|601|fcc|2020ncl|0|1|4|5|6|7|9"});
+  v(c.range_in, {.key = "range_in",
+                 .help = "value range, where a clip's property is missing or wrong",
+                 .choices = "auto|full|limited"});
+  v(c.chromaloc_in, {.key = "chromaloc_in",
+                     .help = "chroma location, where a clip's property is missing or wrong",
+                     .choices = "auto|left|center|top_left|top|bottom_left|bottom"});
+}
+
+template <class V>
+void fields(V& v, DataConfig& c) {
+  v(c.script, {.key = "script",
+               .help = "what to train on: output 0 is the target, output 1 the input; a path, or a list of paths and "
+                       "tables",
+               .default_text = "required"});
+  v(c.batch, {.key = "batch", .help = "samples of one micro-batch", .min = 1, .max = 65'536});
+  v(c.crop_px, {.key = "crop_px", .help = "side of the input crop", .unit = "pixels", .min = 8, .max = 8'192});
+  v(c.window,
+    {.key = "window", .help = "frames the network sees; an odd number", .unit = "frames", .min = 1, .max = 63});
+  v(c.frame_step, {.key = "frame_step",
+                   .help = "distance of neighbours in a window (anime is drawn on twos)",
+                   .unit = "frames",
+                   .min = 1,
+                   .max = 64});
+  v(c.color, {.key = "color", .help = "what the network sees", .choices = "rgb|gray|yuv444"});
+  v(c.augment, {.key = "augment", .help = "flips and quarter turns of the crops"});
+  v(c.reuse, {.key = "reuse", .help = "crops taken from a decoded frame", .unit = "crops", .min = 1, .max = 65'536});
+  v(c.segment_frames, {.key = "segment_frames",
+                       .help = "frames decoded in one go; at least a whole window",
+                       .unit = "frames",
+                       .min = 1,
+                       .max = 65'536});
+  v(c.pool_frames, {.key = "pool_frames",
+                    .help = "frames held ready to be cropped; at least a segment",
+                    .unit = "frames",
+                    .min = 1,
+                    .max = 1'048'576});
+  fields(v, c.overrides);
+}
+
+template <class V>
+void fields(V& v, ModelConfig& c) {
+  v(c.arch, {.key = "arch", .help = "architecture of the network"});
+  v(c.scale, {.key = "scale", .help = "size of the target over the input", .min = 1, .max = 16});
+  v(c.weights, {.key = "weights", .help = "start from this file", .default_text = "random weights"});
+  v.options(c);  // the keys of the architecture itself
+}
+
+template <class V>
+void fields(V& v, LossConfig& c) {
+  v(c.name, {.key = "name", .help = "mean over all samples of a pixel's loss", .choices = "l1|charbonnier"});
+  v(c.eps, {.key = "eps", .help = "Charbonnier's epsilon: sqrt(d^2 + eps^2)", .min = 0, .max = 1, .above_min = true});
+}
+
+template <class V>
+void fields(V& v, OptimizerConfig& c) {
+  v(c.name, {.key = "name", .help = "as PyTorch's AdamW and Adam", .choices = "adamw|adam"});
+  v(c.lr, {.key = "lr", .help = "learning rate before the schedule", .min = 0, .max = 10, .above_min = true});
+  v(c.beta1, {.key = "beta1", .help = "decay of the mean gradient", .min = 0, .max = 0.999999});
+  v(c.beta2, {.key = "beta2", .help = "decay of the mean squared gradient", .min = 0, .max = 0.999999});
+  v(c.eps, {.key = "eps", .help = "added to the denominator", .min = 0, .max = 1, .above_min = true});
+  v(c.weight_decay,
+    {.key = "weight_decay", .help = "AdamW: decoupled; Adam: added to the gradient", .min = 0, .max = 10});
+  v(c.clip_norm, {.key = "clip_norm", .help = "largest norm of the whole gradient; 0: off", .min = 0, .max = 1e9});
+  v(c.accumulate, {.key = "accumulate",
+                   .help = "micro-batches a step; the effective batch is data.batch times this",
+                   .min = 1,
+                   .max = 65'536});
+}
+
+template <class V>
+void fields(V& v, ScheduleConfig& c) {
+  v(c.name, {.key = "name", .help = "how the learning rate falls", .choices = "constant|multistep|cosine"});
+  v(c.warmup_steps, {.key = "warmup_steps",
+                     .help = "the learning rate rises linearly from 0 over so many steps",
+                     .unit = "steps",
+                     .min = 0,
+                     .max = kMostSteps});
+  v(c.milestones, {.key = "milestones",
+                   .help = "multistep: where the learning rate is multiplied by gamma, rising",
+                   .unit = "steps",
+                   .min = 1,
+                   .max = kMostSteps});
+  v(c.gamma,
+    {.key = "gamma", .help = "multistep: the factor at each milestone", .min = 0, .max = 1, .above_min = true});
+  v(c.min_lr, {.key = "min_lr", .help = "cosine: the learning rate at the last step", .min = 0, .max = 10});
+}
+
+template <class V>
+void fields(V& v, EmaConfig& c) {
+  v(c.decay, {.key = "decay",
+              .help = "of the moving average of the weights, which is validated and saved; 0: off",
+              .min = 0,
+              .max = 0.9999999});
+}
+
+template <class V>
+void fields(V& v, PrecisionConfig& c) {
+  v(c.amp, {.key = "amp",
+            .help = "half precision in the network; auto: bf16 from compute capability 8.0 on, fp16 on 7.x, on the "
+                    "processor bf16 only where it is native",
+            .choices = "auto|off|fp16|bf16"});
+}
+
+template <class V>
+void fields(V& v, ValidationConfig& c) {
+  v(c.script,
+    {.key = "script", .help = "what to validate on, as data.script; not together with frames", .default_text = "none"});
+  v(c.frames, {.key = "frames",
+               .help = "frames of the training scripts to validate on, which training then never sees",
+               .accepts = is_frames_or_empty,
+               .accepted = "a range a:b, a: or :b of frames or fractions such as 0.8:",
+               .default_text = "none"});
+  v(c.every, {.key = "every", .help = "steps between validations", .unit = "steps", .min = 1, .max = kMostSteps});
+}
+
+template <class V>
+void fields(V& v, CheckpointConfig& c) {
+  v(c.every, {.key = "every", .help = "steps between checkpoints", .unit = "steps", .min = 1, .max = kMostSteps});
+  v(c.keep_last, {.key = "keep_last", .help = "checkpoints kept, and the best, always", .min = 1, .max = 1'000'000});
+}
+
+// Calls visitor.section(name, help, struct) for each.
+template <class V>
+void sections(V& v, Config& c) {
+  v.section("run", "The run as a whole.", c.run);
+  v.section("data", "What is trained on, and how it is cut into samples.", c.data);
+  v.section("model", "The network.", c.model);
+  v.section("loss", "What training makes small.", c.loss);
+  v.section("optimizer", "How the weights are changed.", c.optimizer);
+  v.section("schedule", "The learning rate over the run.", c.schedule);
+  v.section("ema", "The moving average of the weights.", c.ema);
+  v.section("precision", "The numbers that the network computes with.", c.precision);
+  v.section("validation", "How good the network is on frames that it never saw.", c.validation);
+  v.section("checkpoint", "When the run is saved.", c.checkpoint);
+}
+
+// "auto|off" -> {"auto", "off"}
+std::vector<std::string> split_choices(std::string_view choices);
+
+// What a key allows, in words: "an integer from 1 to 65536".
+std::string allowed_integer(const Field& field);
+std::string allowed_number(const Field& field);
+std::string allowed_string(const Field& field);
+
+// An architecture's option as the field it is: kind "int", "bool" or "choice".
+struct ArchitectureOption;
+Field field_of(const ArchitectureOption& option);
+
+}  // namespace reelgrad

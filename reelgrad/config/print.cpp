@@ -1,0 +1,238 @@
+// Config to text: TOML, differences, and the reference page. Visitors of fields.h.
+#include <fmt/format.h>
+
+#include "reelgrad/config/architectures.h"
+#include "reelgrad/config/config.h"
+#include "reelgrad/config/fields.h"
+
+namespace reelgrad {
+namespace {
+
+// A TOML basic string.
+std::string toml_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20 || byte == 0x7F) {
+      out += fmt::format("\\u{:04X}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string to_text(bool value) {
+  return value ? "true" : "false";
+}
+template <std::integral T>
+std::string to_text(T value) {
+  return std::to_string(value);
+}
+std::string to_text(double value) {
+  return fmt::format("{}", value);
+}  // the shortest that reads back the same
+std::string to_text(const std::string& value) {
+  return toml_string(value);
+}
+std::string to_text(const std::filesystem::path& value) {
+  return toml_string(value.string());
+}
+std::string to_text(const std::vector<std::int64_t>& value) {
+  return fmt::format("[{}]", fmt::join(value, ", "));
+}
+
+std::string to_text(const std::map<std::string, std::string>& value) {
+  std::vector<std::string> items;
+  for (const auto& [name, text] : value) items.push_back(fmt::format("{} = {}", toml_string(name), toml_string(text)));
+  return items.empty() ? "{}" : fmt::format("{{ {} }}", fmt::join(items, ", "));
+}
+
+std::string to_text(const std::vector<ScriptConfig>& scripts);
+
+struct Entry {
+  std::string section, key, value;
+};
+
+// Every key with its value as TOML text, in the order of fields.h.
+class Printer {
+ public:
+  template <class T>
+  void operator()(T& value, const Field& field) {
+    entries_.push_back({section_, std::string(field.key), to_text(value)});
+  }
+
+  void options(const ModelConfig& model) {
+    const ArchitectureEntry* entry = find_architecture(model.arch);
+    if (!entry) return;
+    for (const ArchitectureOption& option : entry->options) {
+      const auto set = model.options.find(std::string(option.name));
+      const std::string text(set == model.options.end() ? option.default_value : set->second);
+      entries_.push_back({section_, std::string(option.name), option.kind == "choice" ? toml_string(text) : text});
+    }
+  }
+
+  template <class T>
+  void section(std::string_view name, std::string_view, T& value) {
+    section_ = name;
+    fields(*this, value);
+  }
+
+  const std::vector<Entry>& entries() const { return entries_; }
+
+ private:
+  std::string section_;
+  std::vector<Entry> entries_;
+};
+
+std::string to_text(const std::vector<ScriptConfig>& scripts) {
+  std::vector<std::string> tables;
+  for (ScriptConfig script : scripts) {
+    Printer printer;
+    fields(printer, script);
+    std::vector<std::string> items;
+    for (const Entry& entry : printer.entries()) items.push_back(fmt::format("{} = {}", entry.key, entry.value));
+    tables.push_back(fmt::format("{{ {} }}", fmt::join(items, ", ")));
+  }
+  return fmt::format("[{}]", fmt::join(tables, ", "));
+}
+
+std::vector<Entry> entries_of(Config config) {  // a copy: visitors take what they may change
+  Printer printer;
+  sections(printer, config);
+  return printer.entries();
+}
+
+std::string allowed_of(const bool&, const Field&) {
+  return "true or false";
+}
+template <std::integral T>
+std::string allowed_of(const T&, const Field& field) {
+  return allowed_integer(field);
+}
+std::string allowed_of(const double&, const Field& field) {
+  return allowed_number(field);
+}
+std::string allowed_of(const std::string&, const Field& field) {
+  return allowed_string(field);
+}
+std::string allowed_of(const std::filesystem::path&, const Field&) {
+  return "a path";
+}
+std::string allowed_of(const std::map<std::string, std::string>&, const Field&) {
+  return "a table of variables";
+}
+std::string allowed_of(const std::vector<std::int64_t>&, const Field&) {
+  return "an array of integers";
+}
+std::string allowed_of(const std::vector<ScriptConfig>&, const Field&) {
+  return "a path, or an array of paths and tables { path, weight, start, end, args }";
+}
+
+// The reference page.
+class Reference {
+ public:
+  template <class T>
+  void operator()(T& value, const Field& field) {
+    const std::string standard =
+        field.default_text.empty() ? fmt::format("`{}`", to_text(value)) : std::string(field.default_text);
+    row(field, allowed_of(value, field), standard);
+  }
+
+  void options(const ModelConfig&) {}  // a table for each architecture, below
+
+  template <class T>
+  void section(std::string_view name, std::string_view help, T& value) {
+    heading(fmt::format("## [{}]", name), help);
+    fields(*this, value);
+  }
+
+  void scripts() {
+    heading("## Tables in data.script and validation.script", "A script or video with more than its path.");
+    ScriptConfig script;
+    fields(*this, script);
+  }
+
+  void architecture(const ArchitectureEntry& entry) {
+    heading(fmt::format("## [model] with arch = \"{}\"", entry.name),
+            fmt::format("{}. Scales: {}.", entry.help, fmt::join(entry.scales.begin(), entry.scales.end(), ", ")));
+    for (const ArchitectureOption& option : entry.options) {
+      const bool choice = option.kind == "choice";
+      const Field field = field_of(option);
+      const std::string allowed = choice                 ? allowed_string(field)
+                                  : option.kind == "int" ? allowed_integer(field)
+                                                         : "true or false";
+      row(field, allowed,
+          fmt::format("`{}`", choice ? toml_string(option.default_value) : std::string(option.default_value)));
+    }
+  }
+
+  const std::string& text() const { return text_; }
+
+ private:
+  void heading(std::string_view title, std::string_view help) {
+    text_ += fmt::format("\n{}\n\n{}\n\n| key | allowed | default | meaning |\n|---|---|---|---|\n", title, help);
+  }
+
+  void row(const Field& field, std::string_view allowed, std::string_view standard) {
+    const std::string unit = field.unit.empty() ? "" : fmt::format(" ({})", field.unit);
+    text_ += fmt::format("| `{}` | {}{} | {} | {} |\n", field.key, allowed, unit, standard, field.help);
+  }
+
+  std::string text_;
+};
+
+}  // namespace
+
+std::string to_toml(const Config& config) {
+  std::string text, section;
+  for (const Entry& entry : entries_of(config)) {
+    if (entry.section != section) {
+      text += fmt::format("{}[{}]\n", section.empty() ? "" : "\n", entry.section);
+      section = entry.section;
+    }
+    text += fmt::format("{} = {}\n", entry.key, entry.value);
+  }
+  return text;
+}
+
+std::vector<std::string> differences(const Config& a, const Config& b) {
+  std::map<std::string, std::string> before, after;
+  std::vector<std::string> order;
+  for (const Entry& entry : entries_of(a)) {
+    order.push_back(fmt::format("{}.{}", entry.section, entry.key));
+    before[order.back()] = entry.value;
+  }
+  for (const Entry& entry : entries_of(b)) {
+    const std::string key = fmt::format("{}.{}", entry.section, entry.key);
+    if (!before.contains(key)) order.push_back(key);  // another architecture's option
+    after[key] = entry.value;
+  }
+  const auto value_in = [](const auto& values, const std::string& key) {
+    const auto found = values.find(key);
+    return found == values.end() ? std::string("(none)") : found->second;
+  };
+  std::vector<std::string> lines;
+  for (const std::string& key : order) {
+    const std::string from = value_in(before, key), to = value_in(after, key);
+    if (from != to) lines.push_back(fmt::format("{}: {} -> {}", key, from, to));
+  }
+  return lines;
+}
+
+std::string config_reference() {
+  Reference reference;
+  Config defaults;
+  sections(reference, defaults);
+  reference.scripts();
+  for (const ArchitectureEntry& entry : architectures()) reference.architecture(entry);
+  return "# The configuration file\n\nTOML. Paths are relative to the file, but for `run.dir`, which is relative to "
+         "the working "
+         "directory. An unknown key, a\nvalue of another type or out of range is an error, and nothing is touched.\n" +
+         reference.text();
+}
+
+}  // namespace reelgrad
