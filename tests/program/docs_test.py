@@ -24,7 +24,6 @@ class Docs(ProgramTest):
         work.mkdir()
         env = {**os.environ, "CLIP": str(example_clip()), "MODEL": str(model), "PLUGIN": str(BUILD / "libreelgrad_vs.so"),
                "PATH": f"{BUILD}:{os.environ['PATH']}"}
-        # `runs/my-sr` in the README's python block is the run of its sh block.
         for kind, code in re.findall(r"^```(\w*)\n(.*?)^```", (SOURCE / page).read_text(), re.M | re.S):
             with self.subTest(page=page, code=code):
                 if kind == "sh":
@@ -43,6 +42,9 @@ class Docs(ProgramTest):
 
     def test_readme(self):
         self.run_page("README.md")
+
+    def test_readme_zh(self):
+        self.run_page("README.zh-CN.md")
 
     def test_training(self):
         self.run_page("docs/training.md")
