@@ -11,7 +11,9 @@ namespace reelgrad {
 // [0, 1] (a gray clip's own samples).
 enum class NetworkColor { rgb, gray, yuv444 };
 
-constexpr int channels(NetworkColor color) { return color == NetworkColor::gray ? 1 : 3; }
+constexpr int channels(NetworkColor color) {
+  return color == NetworkColor::gray ? 1 : 3;
+}
 
 // Fully decided colour description: no "unspecified" left.
 struct ColorSpec {

@@ -1,0 +1,133 @@
+"""Pictures converted by VapourSynth's resize (zimg), for kernels_test.
+
+usage: zimg_reference.py FOLDER
+Writes FOLDER/index.txt, one case a line:
+    name direction family sample bits sw sh width height matrix full chromaloc
+and per case the planes one after the other, rows packed: NAME.clip in the format named, and
+    direction "to":   NAME.float (RGBS, or GRAYS), NAME.codes (RGB or GRAY of the clip's integer depth)
+    direction "ycc":  NAME.float (YUV444PS), NAME.codes (YUV444 of the clip's integer depth: zimg's integer resampler)
+    direction "from": NAME.float (RGBS), the source of NAME.clip
+    direction "back": NAME.float (YUV444PS), the source of NAME.clip
+"""
+import itertools
+import pathlib
+import sys
+
+import numpy as np
+import vapoursynth as vs
+
+core = vs.core
+folder = pathlib.Path(sys.argv[1])
+random = np.random.default_rng(7)
+FAMILY = {"gray": vs.GRAY, "rgb": vs.RGB, "yuv": vs.YUV}
+SAMPLE = {"int": vs.INTEGER, "float": vs.FLOAT}
+index = []
+
+
+def clip_of(format_, width, height, planes, **props):
+    blank = core.std.BlankClip(format=format_, width=width, height=height, length=1)
+
+    def fill(n, f):
+        out = f.copy()
+        for i, plane in enumerate(planes):
+            np.asarray(out[i])[:] = plane
+        for name, value in props.items():
+            out.props[name] = value
+        return out
+
+    return core.std.ModifyFrame(blank, blank, fill)
+
+
+def planes_of(clip):
+    frame = clip.get_frame(0)
+    return [np.array(np.asarray(frame[i])) for i in range(frame.format.num_planes)]
+
+
+def write(path, planes):
+    with open(path, "wb") as file:
+        for plane in planes:
+            file.write(np.ascontiguousarray(plane).tobytes())
+
+
+def texture(width, height):
+    """Smooth shapes, an edge and noise, in [0, 1]: what real pictures are made of, plus what they are not."""
+    y, x = np.mgrid[0:height, 0:width]
+    a, b, c = random.uniform(0.05, 0.5, 3)
+    picture = 0.5 + 0.3 * np.sin(a * x + b * y) + 0.25 * (x * c > y) - 0.12 + random.normal(0, 0.08, x.shape)
+    return np.clip(picture, 0, 1)
+
+
+def codes(picture, bits, full, chroma):
+    step = 1 << (bits - 8)
+    low, high = (0, (1 << bits) - 1) if full else (16 * step, (240 if chroma else 235) * step)
+    return np.round(low + picture * (high - low)).astype(np.uint8 if bits == 8 else np.uint16)
+
+
+def samples(family, sample, bits, plane, picture, full):
+    chroma = family == "yuv" and plane > 0
+    if sample == "int":
+        return codes(picture, bits, full, chroma)
+    return (picture - 0.5 * chroma).astype(np.float16 if bits == 16 else np.float32)
+
+
+def case(direction, family, sample, bits, sw, sh, width, height, matrix, full, loc):
+    name = f"{direction}-{family}{bits}{sample}-{sw}{sh}-{width}x{height}-m{matrix}-f{full}-c{loc}"
+    format_ = core.query_video_format(FAMILY[family], SAMPLE[sample], bits, sw, sh)
+    props = {"_Matrix": 0 if family == "rgb" else matrix, "_Range": full, "_ChromaLocation": loc}
+    shapes = [(width, height)] + [(width >> sw, height >> sh)] * (0 if family == "gray" else 2)
+    if direction == "from":
+        floats = [texture(width, height).astype(np.float32) for _ in range(3)]
+        source = clip_of(vs.RGBS, width, height, floats, _Matrix=0, _Range=1)
+        wanted = {"matrix": matrix} if family != "rgb" else {}
+        if family == "yuv":
+            wanted["chromaloc"] = loc
+        clip = core.resize.Bicubic(source, format=format_, range=full, **wanted)
+    elif direction == "back":
+        floats = [(texture(width, height) - 0.5 * (i > 0)).astype(np.float32) for i in range(3)]
+        source = clip_of(vs.YUV444PS, width, height, floats, _Matrix=matrix)
+        clip = core.resize.Bicubic(source, format=format_, range=full, chromaloc=loc)
+    else:
+        planes = [samples(family, sample, bits, i, texture(*shape), full) for i, shape in enumerate(shapes)]
+        clip = clip_of(format_, width, height, planes, **props)
+        if direction == "ycc":
+            floats = planes_of(core.resize.Bicubic(clip, format=vs.YUV444PS))
+            if sample == "int":
+                integer = core.query_video_format(vs.YUV, vs.INTEGER, bits, 0, 0)
+                write(folder / f"{name}.codes", planes_of(core.resize.Bicubic(clip, format=integer)))
+        else:
+            out = vs.GRAY if family == "gray" else vs.RGB
+            floats = planes_of(core.resize.Bicubic(clip, format=core.query_video_format(out, vs.FLOAT, 32, 0, 0)))
+            if sample == "int":
+                integer = core.query_video_format(out, vs.INTEGER, bits, 0, 0)
+                write(folder / f"{name}.codes", planes_of(core.resize.Bicubic(clip, format=integer, range=1)))
+    write(folder / f"{name}.clip", planes_of(clip))
+    write(folder / f"{name}.float", floats)
+    index.append(f"{name} {direction} {family} {sample} {bits} {sw} {sh} {width} {height} {matrix} {full} {loc}")
+
+
+INTS = [("int", bits) for bits in (8, 9, 10, 12, 14, 16)]
+FLOATS = [("float", 16), ("float", 32)]
+for direction in ("to", "from"):
+    for (sample, bits), full in itertools.product(INTS + FLOATS, (0, 1)):
+        case(direction, "gray", sample, bits, 0, 0, 52, 36, 1, full, 0)
+        case(direction, "rgb", sample, bits, 0, 0, 52, 36, 0, full, 0)
+        case(direction, "yuv", sample, bits, 0, 0, 52, 36, 1, full, 0)
+        case(direction, "yuv", sample, bits, 1, 1, 52, 36, 6, full, 0)
+    for matrix, full in itertools.product((1, 4, 5, 6, 7, 9), (0, 1)):
+        case(direction, "yuv", "int", 8, 0, 0, 48, 20, matrix, full, 0)
+    for (sw, sh), loc in itertools.product([(1, 1), (1, 0), (0, 1), (2, 0), (2, 2)], range(6)):
+        case(direction, "yuv", "int", 10, sw, sh, 64, 48, 9, 0, loc)
+        case(direction, "yuv", "float", 32, sw, sh, 64, 48, 9, 0, loc)
+for sw, sh in ((0, 0), (1, 1), (1, 0), (2, 2)):
+    for bits in (8, 10, 16):
+        case("ycc", "yuv", "int", bits, sw, sh, 60, 36, 1, 0, 0)
+    case("ycc", "yuv", "float", 32, sw, sh, 60, 36, 1, 0, 1)
+for sw, sh in ((0, 0), (1, 1), (1, 0), (2, 2)):
+    case("back", "yuv", "int", 8, sw, sh, 60, 36, 1, 0, 0)
+    case("back", "yuv", "float", 32, sw, sh, 60, 36, 1, 0, 1)
+case("to", "yuv", "int", 8, 1, 1, 2, 2, 1, 0, 0)
+case("to", "yuv", "int", 8, 2, 2, 4, 4, 1, 0, 0)
+case("to", "yuv", "int", 8, 1, 1, 6, 4, 1, 0, 1)
+case("from", "yuv", "int", 8, 1, 1, 2, 2, 1, 0, 0)
+case("from", "yuv", "int", 8, 1, 1, 6, 4, 1, 0, 1)
+(folder / "index.txt").write_text("\n".join(index) + "\n")

@@ -1,0 +1,225 @@
+// Our conversions against VapourSynth's resize.Bicubic with its defaults (zimg), run once by a Python script.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+
+#include "reelgrad/base/process.h"
+#include "reelgrad/kernels/conversion.h"
+#include "reelgrad/kernels/test_picture.h"
+
+namespace reelgrad {
+namespace {
+
+struct Case {
+  std::string name, direction;
+  VideoFormat format;
+  int width = 0, height = 0;
+  ColorSpec color;
+};
+
+class ZimgTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "reelgrad-zimg-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    const std::string script = REELGRAD_SOURCE_DIR "/reelgrad/kernels/testdata/zimg_reference.py";
+    const ProcessResult run = run_process({REELGRAD_TEST_PYTHON, script, pattern}, std::chrono::minutes(2));
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+  }
+  static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
+
+  static std::vector<Case> cases(const std::string& direction) {
+    std::vector<Case> found;
+    std::ifstream index(folder_ / "index.txt");
+    for (std::string line; std::getline(index, line);) {
+      std::istringstream words(line);
+      Case c;
+      std::string family, sample;
+      words >> c.name >> c.direction >> family >> sample >> c.format.bits >> c.format.subsampling_w >>
+          c.format.subsampling_h >> c.width >> c.height >> c.color.matrix >> c.color.full_range >>
+          c.color.chroma_location;
+      c.format.family = family == "gray" ? ColorFamily::gray : family == "rgb" ? ColorFamily::rgb : ColorFamily::yuv;
+      c.format.sample_type = sample == "int" ? SampleType::integer : SampleType::floating;
+      if (c.direction == direction) found.push_back(c);
+    }
+    return found;
+  }
+
+  static std::vector<std::byte> read(const Case& c, const std::string& what) {
+    std::ifstream file(folder_ / (c.name + "." + what), std::ios::binary);
+    const std::vector<char> chars{std::istreambuf_iterator<char>(file), {}};
+    const auto* bytes = reinterpret_cast<const std::byte*>(chars.data());
+    return {bytes, bytes + chars.size()};
+  }
+
+  static std::vector<float> read_floats(const Case& c) {
+    const auto bytes = read(c, "float");
+    std::vector<float> floats(bytes.size() / sizeof(float));
+    std::memcpy(floats.data(), bytes.data(), bytes.size());
+    return floats;
+  }
+
+  static TestPicture read_clip(const Case& c) {
+    TestPicture picture(c.format, c.width, c.height, 5 * c.format.bytes_per_sample());
+    picture.set(read(c, "clip").data());
+    return picture;
+  }
+
+  inline static std::filesystem::path folder_;
+};
+
+double code_at(const std::vector<std::byte>& bytes, int bits, std::size_t i) {
+  if (bits == 8) return static_cast<double>(bytes[i]);
+  std::uint16_t code;
+  std::memcpy(&code, bytes.data() + 2 * i, sizeof code);
+  return code;
+}
+
+float float_at(const std::vector<std::byte>& bytes, int bits, std::size_t i) {
+  if (bits == 32) {
+    float value;
+    std::memcpy(&value, bytes.data() + 4 * i, sizeof value);
+    return value;
+  }
+  std::uint16_t half;
+  std::memcpy(&half, bytes.data() + 2 * i, sizeof half);
+  return single_of_half(half);
+}
+
+// How far a value of ours before rounding may lie from zimg's integer, in code values. 0.5 is rounding. zimg computes
+// in single precision as we do, whose step at white is 1/256 of a 16-bit code: there both sides' last bits show.
+double code_tolerance(int bits) {
+  return bits == 16 ? 0.508 : 0.501;
+}
+
+constexpr double kFloatTolerance = 1e-6;
+
+TEST_F(ZimgTest, ToRgbAgreesInFloat) {
+  const auto all = cases("to");
+  ASSERT_GT(all.size(), 100u);
+  for (const Case& c : all) {
+    const NetworkColor to = c.format.family == ColorFamily::gray ? NetworkColor::gray : NetworkColor::rgb;
+    const std::vector<float> ours = gather_whole(read_clip(c), c.color, to), zimg = read_floats(c);
+    ASSERT_EQ(ours.size(), zimg.size()) << c.name;
+    for (std::size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(ours[i], zimg[i], kFloatTolerance) << c.name << ' ' << i;
+  }
+}
+
+// zimg makes RGB from integer YUV through float, chroma resampling included: its integers are comparable.
+TEST_F(ZimgTest, ToRgbAgreesWithItsIntegers) {
+  for (const Case& c : cases("to")) {
+    if (c.format.is_float()) continue;
+    const NetworkColor to = c.format.family == ColorFamily::gray ? NetworkColor::gray : NetworkColor::rgb;
+    const std::vector<float> ours = gather_whole(read_clip(c), c.color, to);
+    const std::vector<std::byte> codes = read(c, "codes");
+    ASSERT_EQ(codes.size(), ours.size() * c.format.bytes_per_sample()) << c.name;
+    const double largest = (1 << c.format.bits) - 1;
+    for (std::size_t i = 0; i < ours.size(); ++i)
+      ASSERT_NEAR(std::clamp<double>(ours[i], 0, 1) * largest, code_at(codes, c.format.bits, i),
+                  code_tolerance(c.format.bits))
+          << c.name << ' ' << i;
+  }
+}
+
+TEST_F(ZimgTest, ToYuv444AgreesInFloat) {
+  const auto all = cases("ycc");
+  ASSERT_FALSE(all.empty());
+  for (const Case& c : all) {
+    const std::vector<float> ours = gather_whole(read_clip(c), c.color, NetworkColor::yuv444), zimg = read_floats(c);
+    ASSERT_EQ(ours.size(), zimg.size()) << c.name;
+    for (std::size_t i = 0; i < ours.size(); ++i)
+      ASSERT_NEAR(ours[i], zimg[i] + (i < ours.size() / 3 ? 0 : 0.5), kFloatTolerance) << c.name << ' ' << i;
+  }
+}
+
+// Integer 4:2:0 to integer 4:4:4 stays integer inside zimg: 14-bit weights, and rounding to the clip's depth (16 bits
+// for 8-bit clips) after each axis. From 9 bits on its integers are thus up to 0.5 * 1.25 + 0.5 codes from the exact
+// value; the largest differences seen here are 0.502 (8 bits), 0.99 (10 bits) and 1.03 (16 bits).
+TEST_F(ZimgTest, ToYuv444IsNearItsIntegerResampler) {
+  for (const Case& c : cases("ycc")) {
+    if (c.format.is_float()) continue;
+    const std::vector<float> ours = gather_whole(read_clip(c), c.color, NetworkColor::yuv444);
+    const std::vector<std::byte> codes = read(c, "codes");
+    ASSERT_EQ(codes.size(), ours.size() * c.format.bytes_per_sample()) << c.name;
+    const Conversion conversion = make_conversion(c.format, c.color, NetworkColor::yuv444);
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+      const bool luma = i < ours.size() / 3;
+      const CodeRange& range = luma ? conversion.luma : conversion.chroma;
+      const double code = (ours[i] - (luma ? 0 : 0.5)) * range.to_code + range.offset;
+      ASSERT_NEAR(std::clamp<double>(code, 0, range.largest), code_at(codes, c.format.bits, i),
+                  c.format.bits == 8 ? 0.51 : 1.13)
+          << c.name << ' ' << i;
+    }
+  }
+}
+
+class ZimgBackTest : public ZimgTest {
+ protected:
+  // Ours of the case's float image, in `format`.
+  static std::vector<std::byte> scatter(const Case& c, const VideoFormat& format) {
+    std::vector<float> image = read_floats(c);
+    const bool ycc = c.direction == "back";
+    if (ycc)
+      for (std::size_t i = image.size() / 3; i < image.size(); ++i) image[i] += kNetworkChromaBias;
+    TestPicture out(format, c.width, c.height, 6 * format.bytes_per_sample());
+    cpu::scatter({format, c.color, ycc ? NetworkColor::yuv444 : NetworkColor::rgb}, image.data(), out.mutable_ref());
+    return out.packed();
+  }
+
+  static std::vector<Case> all_cases() {
+    std::vector<Case> all = cases("from");
+    for (const Case& c : cases("back")) all.push_back(c);
+    return all;
+  }
+};
+
+TEST_F(ZimgBackTest, AgreesInFloat) {
+  int compared = 0;
+  for (const Case& c : all_cases()) {
+    if (!c.format.is_float()) continue;
+    const std::vector<std::byte> ours = scatter(c, c.format), zimg = read(c, "clip");
+    ASSERT_EQ(ours.size(), zimg.size()) << c.name;
+    for (std::size_t i = 0; i < ours.size() / c.format.bytes_per_sample(); ++i, ++compared) {
+      const double value = float_at(zimg, c.format.bits, i);
+      // A half may round the other way where the single-precision values differ in their last bit.
+      const double ulp = c.format.bits == 16 ? std::max(std::abs(value), 0x1p-14) * 0x1p-10 : 0;
+      ASSERT_NEAR(float_at(ours, c.format.bits, i), value, kFloatTolerance + ulp) << c.name << ' ' << i;
+    }
+  }
+  EXPECT_GT(compared, 100'000);
+}
+
+TEST_F(ZimgBackTest, AgreesWithItsIntegers) {
+  int compared = 0;
+  for (const Case& c : all_cases()) {
+    if (c.format.is_float()) continue;
+    VideoFormat exact = c.format;
+    exact.sample_type = SampleType::floating;
+    exact.bits = 32;
+    const std::vector<std::byte> values = scatter(c, exact), ours = scatter(c, c.format), zimg = read(c, "clip");
+    ASSERT_EQ(ours.size(), zimg.size()) << c.name;
+    const Conversion conversion = make_conversion(c.format, c.color, NetworkColor::rgb);
+    const std::size_t luma_samples = static_cast<std::size_t>(c.width) * c.height;
+    for (std::size_t i = 0; i < ours.size() / c.format.bytes_per_sample(); ++i, ++compared) {
+      const bool chroma = c.format.family == ColorFamily::yuv && i >= luma_samples;
+      const CodeRange& range = chroma ? conversion.chroma : conversion.luma;
+      const double code = float_at(values, 32, i) * static_cast<double>(range.to_code) + range.offset;
+      ASSERT_NEAR(std::clamp<double>(code, 0, range.largest), code_at(zimg, c.format.bits, i),
+                  code_tolerance(c.format.bits))
+          << c.name << ' ' << i;
+      ASSERT_NEAR(code_at(ours, c.format.bits, i), code_at(zimg, c.format.bits, i), 1) << c.name << ' ' << i;
+    }
+  }
+  EXPECT_GT(compared, 100'000);
+}
+
+}  // namespace
+}  // namespace reelgrad
