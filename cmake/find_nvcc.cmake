@@ -1,0 +1,36 @@
+# find_nvcc(CUDA_VERSION OUT [NVIDIA_DIR]): the path of an nvcc that builds for torch's CUDA_VERSION ("13.0"), or "".
+# CUDACXX is taken as it is; else CUDA_HOME, CUDA_PATH, PATH and /usr/local/cuda* are searched, then PyPI's nvcc in
+# NVIDIA_DIR (site-packages/nvidia). CUDA 13 must match torch's version; for CUDA 12 any toolkit from 12.8 on will do.
+# As a script it prints the path: cmake -DCUDA_VERSION=13.0 [-DNVIDIA_DIR=…] -P cmake/find_nvcc.cmake
+function(find_nvcc cuda_version out)
+  set(${out} "" PARENT_SCOPE)
+  if(DEFINED ENV{CUDACXX})
+    set(${out} $ENV{CUDACXX} PARENT_SCOPE)
+    return()
+  endif()
+  find_program(on_path nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin NO_CACHE)
+  file(GLOB installed /usr/local/cuda*/bin/nvcc)
+  foreach(nvcc IN LISTS on_path installed ARGN)
+    if(IS_DIRECTORY ${nvcc})
+      set(nvcc ${nvcc}/cu13/bin/nvcc)
+    endif()
+    if(NOT EXISTS ${nvcc})
+      continue()
+    endif()
+    execute_process(COMMAND ${nvcc} --version OUTPUT_VARIABLE text ERROR_QUIET)
+    if(NOT text MATCHES "release ([0-9]+)\\.([0-9]+)")
+      continue()
+    endif()
+    set(found ${CMAKE_MATCH_1}.${CMAKE_MATCH_2})
+    if(found VERSION_EQUAL cuda_version
+       OR (cuda_version VERSION_LESS 13 AND found VERSION_GREATER_EQUAL cuda_version AND found VERSION_LESS 13))
+      set(${out} ${nvcc} PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+endfunction()
+
+if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
+  find_nvcc(${CUDA_VERSION} nvcc ${NVIDIA_DIR})
+  execute_process(COMMAND ${CMAKE_COMMAND} -E echo "${nvcc}")
+endif()
