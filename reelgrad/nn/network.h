@@ -5,7 +5,7 @@
 namespace reelgrad {
 
 struct NetworkInfo {
-  int scale = 1;                // output size / input size
+  int scale = 1;  // output size / input size
   int in_channels = 3;
   int out_channels = 3;
   int window = 1;               // frames in; the middle one comes out

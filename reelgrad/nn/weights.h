@@ -19,8 +19,8 @@ struct SafetensorsFile {
   std::map<std::string, std::string> metadata;
 };
 
-// Strict (header at most 100,000,000 bytes, no overlap, hole, overflow, duplicate key or unknown dtype); never allocates
-// more than the file holds. Throws failed naming the file and the field.
+// Strict (header at most 100,000,000 bytes, no overlap, hole, overflow, duplicate key or unknown dtype); never
+// allocates more than the file holds. Throws failed naming the file and the field.
 SafetensorsFile read_safetensors(const std::filesystem::path& path);
 
 // The header alone, for `inspect`: shapes and dtypes without the data.

@@ -1,0 +1,127 @@
+#include "reelgrad/nn/compact.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <string>
+#include "reelgrad/base/error.h"
+
+namespace reelgrad {
+namespace {
+
+Activation parse_activation(const std::string& name) {
+  if (name == "relu") return Activation::relu;
+  if (name == "leakyrelu") return Activation::leaky_relu;
+  return Activation::prelu;
+}
+
+void push_activation(torch::nn::ModuleList& body, const CompactOptions& options) {
+  // Modules without parameters keep the numbering of the keys.
+  switch (options.activation) {
+    case Activation::prelu:
+      body->push_back(torch::nn::PReLU(torch::nn::PReLUOptions().num_parameters(options.features)));
+      return;
+    case Activation::relu:
+      body->push_back(torch::nn::ReLU());
+      return;
+    case Activation::leaky_relu:
+      body->push_back(torch::nn::LeakyReLU(torch::nn::LeakyReLUOptions().negative_slope(0.1)));
+      return;
+    case Activation::none:
+      break;
+  }
+  TORCH_CHECK(false, "Compact needs an activation");
+}
+
+torch::nn::Conv2d conv3x3(int in, int out) {
+  return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).padding(1));
+}
+
+// The pixel repetition is added before the shuffle: a broadcast, where a nearest resize would write a picture.
+torch::Tensor add_repeated(const torch::Tensor& subpixels, const torch::Tensor& input) {
+  const std::int64_t repeats = subpixels.size(1) / input.size(1);
+  return (subpixels.unflatten(1, {input.size(1), repeats}) + input.unsqueeze(2)).flatten(1, 2);
+}
+
+}  // namespace
+
+Compact::Compact(const CompactOptions& options) : options_(options) {
+  body_->push_back(conv3x3(options.channels, options.features));
+  push_activation(body_, options);
+  for (int i = 0; i < options.convs; ++i) {
+    body_->push_back(conv3x3(options.features, options.features));
+    push_activation(body_, options);
+  }
+  body_->push_back(conv3x3(options.features, options.channels * options.scale * options.scale));
+  register_module("body", body_);
+}
+
+Compact::Layer Compact::layer(std::size_t index) const {
+  const auto& conv = *body_->ptr<torch::nn::Conv2dImpl>(index);
+  Layer layer{conv.weight, conv.bias, {}};
+  const bool last = index + 1 == body_->size();
+  if (!last && options_.activation == Activation::prelu) {
+    layer.slope = body_->ptr<torch::nn::PReLUImpl>(index + 1)->weight;
+  }
+  return layer;
+}
+
+torch::Tensor Compact::forward(torch::Tensor input) {
+  torch::Tensor x = input;
+  for (std::size_t i = 0; i < body_->size(); i += 2) {
+    const bool last = i + 1 == body_->size();
+    const Layer l = layer(i);
+    x = conv3x3_act(x, l.weight, l.bias, last ? Activation::none : options_.activation, l.slope);
+  }
+  return at::pixel_shuffle(add_repeated(x, input), options_.scale);
+}
+
+NetworkInfo Compact::info() const {
+  return {.scale = options_.scale,
+          .in_channels = options_.channels,
+          .out_channels = options_.channels,
+          .receptive_radius_px = options_.convs + 2};
+}
+
+std::shared_ptr<Network> make_compact(const NetworkSpec& spec) {
+  if (spec.window != 1) {
+    fail_usage(fmt::format("compact looks at a single frame: data.window = {}, allowed: 1", spec.window));
+  }
+  return std::make_shared<Compact>(CompactOptions{.channels = channels(spec.color),
+                                                  .features = std::stoi(spec.options.at("features")),
+                                                  .convs = std::stoi(spec.options.at("convs")),
+                                                  .scale = spec.scale,
+                                                  .activation = parse_activation(spec.options.at("activation"))});
+}
+
+std::optional<NetworkSpec> detect_compact(const NamedTensors& state) {
+  std::map<std::string, torch::Tensor> tensors(state.begin(), state.end());
+  const auto conv_at = [&](std::size_t index) -> const torch::Tensor* {
+    const auto found = tensors.find(fmt::format("body.{}.weight", index));
+    const bool is_conv = found != tensors.end() && found->second.dim() == 4 && found->second.size(2) == 3;
+    return is_conv ? &found->second : nullptr;
+  };
+  std::size_t last = 0;
+  while (conv_at(last + 2) != nullptr) last += 2;
+  if (conv_at(0) == nullptr || last < 4) return std::nullopt;
+  // 2 tensors a convolution and one slope between two of them: anything else in the file is another architecture.
+  if (state.size() != (last / 2 + 1) * 2 + last / 2) return std::nullopt;
+  for (std::size_t i = 1; i < last; i += 2) {
+    const auto slope = tensors.find(fmt::format("body.{}.weight", i));
+    if (slope == tensors.end() || slope->second.dim() != 1) return std::nullopt;
+  }
+
+  const std::int64_t in = conv_at(0)->size(1);
+  const std::int64_t out = conv_at(last)->size(0);
+  for (int scale = 1; scale <= 4; ++scale) {
+    if (out != in * scale * scale) continue;
+    return NetworkSpec{.arch = "compact",
+                       .scale = scale,
+                       .options = {{"features", std::to_string(conv_at(0)->size(0))},
+                                   {"convs", std::to_string(last / 2 - 1)},
+                                   {"activation", "prelu"}}};
+  }
+  return std::nullopt;
+}
+
+}  // namespace reelgrad
