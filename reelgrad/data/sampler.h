@@ -1,23 +1,27 @@
 // What is trained on, as a pure function of (seed, step): no state, nothing to save. No decoding here.
 #pragma once
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "reelgrad/kernels/gather.h"
 
 namespace reelgrad {
 
-// The frames of one script that training may use.
+// A run of frames of one script that training may use. A script can have several (validation frames cut out of its
+// middle); they share its weight.
 struct ClipSpan {
-  int script = 0;               // index into data.script
+  int script = 0;                   // index into data.script
   std::int64_t begin = 0, end = 0;  // frames
-  double weight = 1;            // share of the samples
-  int width = 0, height = 0;    // of the input clip, pixels
+  double weight = 1;                // the script's share of the samples
+  int width = 0, height = 0;        // of the input clip, pixels
+  std::string name;                 // of the clip, for messages
 };
 
 struct SamplerConfig {
   std::uint64_t seed = 1;
-  int batch = 16;         // samples a step, over all micro-batches
+  int batch = 16;  // samples a step, over all micro-batches
   int crop_px = 64;
   int window = 1;
   int frame_step = 1;
@@ -25,6 +29,9 @@ struct SamplerConfig {
   int pool_frames = 256;
   int reuse = 16;
   bool augment = true;
+
+  // Frames from the first to the last of a window, both included.
+  int window_reach() const { return (window - 1) * frame_step + 1; }
 };
 
 // A run of frames that is decoded in one go.
@@ -44,10 +51,13 @@ struct Sample {
   bool operator==(const Sample&) const = default;
 };
 
+// Thread-safe.
 class Sampler {
  public:
   // Throws usage when a span is shorter than the window or smaller than the crop, naming both values.
   Sampler(std::vector<ClipSpan> spans, SamplerConfig config);
+  Sampler(Sampler&&) noexcept;
+  ~Sampler();
 
   // The i-th entry of the schedule. Segments are drawn without replacement within an epoch of their script; scripts
   // take turns by weight.
@@ -60,9 +70,31 @@ class Sampler {
   // Sample `i` of `config.batch` at `step` on `rank`.
   Sample sample(std::int64_t step, int i, int rank = 0) const;
 
+  const SamplerConfig& config() const { return config_; }
+
+  // Different segments that the schedule draws from `script`.
+  int distinct_segments(int script) const;
+
+  // No `length` consecutive entries of the schedule hold more different segments of `script` than this.
+  int most_segments(int script, int length) const;
+
  private:
-  std::vector<ClipSpan> spans_;
+  struct Track;  // one script's segments
+  struct Cache;
+  struct Turn {
+    int track = 0;
+    std::int64_t ordinal = 0;
+  };
+  Turn turn(std::int64_t index) const;
+  const Track& track_of(int script) const;
+
   SamplerConfig config_;
+  std::vector<Track> tracks_;
+  double total_weight_ = 0;
+  std::unique_ptr<Cache> cache_;
 };
+
+// Throws usage when `span` cannot give a single sample, naming the clip, the key and both values.
+void check_span(const ClipSpan& span, const SamplerConfig& config);
 
 }  // namespace reelgrad

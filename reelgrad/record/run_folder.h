@@ -1,7 +1,6 @@
 // A run's folder: config.toml log.txt metrics.jsonl checkpoints/ preview/. Every file is written whole or not at all.
 #pragma once
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,21 +13,27 @@
 
 namespace reelgrad {
 
-// Implements the trainer's Recorder on disk. One process at a time has a run folder (a lock file).
+// Implements the trainer's Recorder on disk. One process at a time has a run folder (a lock file). One thread.
 class RunFolder : public Recorder {
  public:
-  // start: refuses (usage) a folder that holds a run, naming --resume and --fresh. resume: needs one (usage). fresh: sets
-  // an older run aside as `<dir>.old-N`. Checks that the folder can be written and has room before anything is made.
-  // On resume, removes leftovers of a killed process and cuts metrics.jsonl back to the checkpoint that is resumed.
+  // start: refuses (usage) a folder that holds a run, naming --resume and --fresh. resume: needs one (usage), and
+  // refuses (usage) changed keys that a run must keep; other changes are listed. fresh: sets an older run aside as
+  // `<dir>.old-N`. Checks that the folder can be written and has room before anything is made (failed).
+  // On resume, the newest good checkpoint is chosen: a damaged one is named in a warning, set aside as damaged-step-…,
+  // and the one before it is taken; when all are damaged, throws failed. Leftovers of a killed process are removed and
+  // metrics.jsonl is cut back to that checkpoint.
   RunFolder(const Config& config, const NetworkSpec& spec, RunMode mode);
   ~RunFolder() override;
 
-  // The newest good checkpoint of a resumed run; a damaged one is named in a warning and the one before it is taken.
-  // nullopt: none was saved yet. Throws failed when all are damaged.
+  // The checkpoint that a resumed run goes on from. nullopt: none was saved yet.
   std::optional<Snapshot> resume_point();
 
+  // Lines of metrics.jsonl.
   void step(const StepRecord& record) override;
+  // A line of metrics.jsonl, and preview/step-NNNNNN.png.
   void validation(const ValidationRecord& record) override;
+  // Throws failed, with all older checkpoints intact, when a tensor is not finite or the volume cannot hold it. Then
+  // removes what checkpoint.keep_last does not keep; the one of the highest validation score always stays.
   void checkpoint(const Snapshot& snapshot) override;
 
   const std::filesystem::path& path() const;
@@ -43,14 +48,15 @@ class RunFolder : public Recorder {
 struct CheckpointInfo {
   std::filesystem::path path;  // …/checkpoints/step-000100
   std::int64_t step = 0;
-  bool best = false;
-  std::string damage;  // what is wrong, or empty
+  bool best = false;            // of the good ones, the highest validation score, the earlier one on a tie
+  std::optional<double> score;  // of the validation at this step
+  std::string damage;           // what is wrong, or empty
 };
 // In rising order of steps, each verified against its manifest.
 std::vector<CheckpointInfo> list_checkpoints(const std::filesystem::path& run_folder);
 
-// The model file that MODEL on the command line means: a .safetensors itself; a checkpoint folder; a run folder (the best
-// checkpoint, else the newest). Throws failed when there is none or it is damaged (naming an older good one).
+// The model file that MODEL on the command line means: a file itself; a checkpoint folder; a run folder (the best
+// checkpoint, else the newest). Throws failed when there is none or it is damaged (naming another good one).
 std::filesystem::path find_model_file(const std::filesystem::path& model);
 
 // float32 [C, H, W] in [0, 1], C = 1 or 3, as an 8-bit PNG; written atomically.

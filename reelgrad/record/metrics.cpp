@@ -1,0 +1,65 @@
+#include "reelgrad/record/metrics.h"
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "reelgrad/base/files.h"
+
+namespace reelgrad {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double now() {
+  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(since_1970).count()) / 1000;
+}
+
+Json to_json(const QualityScores& scores) {
+  return {{"psnr_rgb", scores.psnr_rgb},
+          {"psnr_y", scores.psnr_y},
+          {"ssim_rgb", scores.ssim_rgb},
+          {"ssim_y", scores.ssim_y}};
+}
+
+bool is_kept(const std::string& line, std::int64_t last_step) {
+  const Json json = Json::parse(line, nullptr, false);
+  if (!json.is_object()) return false;
+  const auto step = json.find("step");
+  return step != json.end() && step->is_number_integer() && step->get<std::int64_t>() <= last_step;
+}
+
+}  // namespace
+
+void append_metrics(const std::filesystem::path& file, const StepRecord& record) {
+  append_line(file, Json{{"step", record.step},
+                         {"loss", record.loss},
+                         {"lr", record.learning_rate},
+                         {"it_per_s", record.steps_per_second},
+                         {"data_wait", record.data_wait_share},
+                         {"skipped", record.skipped},
+                         {"memory_mb", record.memory_mb},
+                         {"time", now()}}
+                        .dump());
+}
+
+void append_metrics(const std::filesystem::path& file, const ValidationRecord& record) {
+  const Json validation{
+      {"ours", to_json(record.ours)}, {"bicubic", to_json(record.bicubic)}, {"frames", record.frames}};
+  append_line(file, Json{{"step", record.step}, {"validation", validation}, {"time", now()}}.dump());
+}
+
+void cut_metrics(const std::filesystem::path& file, std::int64_t last_step) {
+  if (!std::filesystem::exists(file)) return;
+  const std::string text = read_file(file);
+  std::string kept;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (is_kept(line, last_step)) kept += line + "\n";
+  }
+  if (kept != text) write_file_atomically(file, kept);
+}
+
+}  // namespace reelgrad

@@ -1,0 +1,270 @@
+#include "reelgrad/record/run_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/base/files.h"
+#include "reelgrad/base/lock_file.h"
+#include "reelgrad/base/log.h"
+#include "reelgrad/base/text.h"
+#include "reelgrad/record/checkpoint.h"
+#include "reelgrad/record/metrics.h"
+
+namespace reelgrad {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfigFile = "config.toml";
+constexpr const char* kLogFile = "log.txt";
+constexpr const char* kMetricsFile = "metrics.jsonl";
+constexpr const char* kPreviewFolder = "preview";
+constexpr const char* kLockFile = ".lock";
+constexpr const char* kRemovedPrefix = ".removed-";
+constexpr std::uintmax_t kLeastFreeBytes = 16 * 1024 * 1024;  // a run cannot even begin with less
+
+// A run draws its samples and names its tensors by these: one that changed would be another run under the same name.
+constexpr std::array<std::string_view, 11> kFixedKeys{
+    "data.batch", "data.crop_px", "data.window",      "data.frame_step", "data.color",          "data.segment_frames",
+    "data.reuse", "run.seed",     "data.pool_frames", "optimizer.name",  "optimizer.accumulate"};
+
+bool is_fixed(std::string_view key) {
+  return key.starts_with("model.") || std::ranges::find(kFixedKeys, key) != kFixedKeys.end();
+}
+
+bool holds_run(const fs::path& folder) {
+  return fs::exists(folder / kConfigFile) || fs::exists(folder / kMetricsFile) ||
+         fs::exists(folder / kCheckpointsFolder);
+}
+
+void refuse_used(const fs::path& folder) {
+  if (!holds_run(folder)) return;
+  fail_usage(
+      fmt::format("run.dir: {} holds a run already: --resume goes on with it, --fresh sets it aside and starts anew",
+                  folder.string()));
+}
+
+void require_run(const fs::path& folder) {
+  if (fs::exists(folder / kConfigFile)) return;
+  fail_usage(
+      fmt::format("run.dir: {} holds no run that --resume could go on with: leave --resume out", folder.string()));
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) fail(fmt::format("run.dir: cannot create the folder {}: {}", folder.string(), errno_name(error.value())));
+}
+
+void require_room(const fs::path& folder) {
+  const std::uintmax_t free = free_bytes(folder);
+  if (free >= kLeastFreeBytes) return;
+  fail(fmt::format("run.dir: the volume of {} has {} free, a run needs at least {}", folder.string(),
+                   format_bytes(free), format_bytes(kLeastFreeBytes)));
+}
+
+LockFile lock(const fs::path& folder) {
+  return LockFile(folder / kLockFile, fmt::format("the run folder {}", folder.string()));
+}
+
+void set_aside(const fs::path& folder) {
+  if (!holds_run(folder)) return;
+  const LockFile nobody_runs_it = lock(folder);
+  fs::path old;
+  for (int n = 1; old.empty() || fs::exists(old); ++n) old = fmt::format("{}.old-{}", folder.string(), n);
+  std::error_code error;
+  fs::rename(folder, old, error);
+  if (error) fail(fmt::format("cannot move {} to {}: {}", folder.string(), old.string(), errno_name(error.value())));
+  log::info(fmt::format("the run in {} was set aside as {}", folder.string(), old.string()));
+}
+
+void remove_leftovers(const fs::path& folder) {
+  std::error_code ignored;
+  std::vector<fs::path> leftovers;
+  for (const fs::path& part : {folder, folder / kCheckpointsFolder, folder / kPreviewFolder}) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(part, ignored)) {
+      const bool removed = entry.path().filename().string().starts_with(kRemovedPrefix);
+      if (removed || PendingFolder::is_leftover(entry.path())) leftovers.push_back(entry.path());
+    }
+  }
+  for (const fs::path& leftover : leftovers) fs::remove_all(leftover, ignored);
+}
+
+void check_changes(const fs::path& folder, const Config& config) {
+  const Config before = load_config(folder / kConfigFile);
+  std::vector<std::string> refused;
+  if (before.data.script.size() != config.data.script.size()) {
+    refused.push_back(
+        fmt::format("data.script: {} -> {} scripts", before.data.script.size(), config.data.script.size()));
+  }
+  for (const std::string& line : differences(before, config)) {
+    if (is_fixed(line.substr(0, line.find(':')))) {
+      refused.push_back(line);
+    } else {
+      log::info(fmt::format("changed since the run was started: {}", line));
+    }
+  }
+  if (refused.empty()) return;
+  fail_usage(fmt::format("{} cannot go on with a changed {}: set it back to go on, or start anew with --fresh",
+                         folder.string(), join(refused, ", ")));
+}
+
+// The newest good checkpoint. Newer ones, all damaged, are set aside: retention must not count them as the newest.
+std::optional<fs::path> choose_checkpoint(const fs::path& folder) {
+  const std::vector<StepFolder> steps = step_folders(folder);
+  std::vector<std::string> damages;
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const std::string damage = find_damage(step->path);
+    if (damage.empty()) {
+      if (!damages.empty()) {
+        log::warning(fmt::format("{}: going back to {}", join(damages, "; "), step->path.string()));
+      }
+      for (auto newer = steps.rbegin(); newer != step; ++newer) {
+        fs::path aside;
+        for (int n = 1; aside.empty() || fs::exists(aside); ++n) {
+          const std::string name = "damaged-" + newer->path.filename().string();
+          aside = newer->path.parent_path() / (n == 1 ? name : fmt::format("{}-{}", name, n));
+        }
+        fs::rename(newer->path, aside);
+      }
+      return step->path;
+    }
+    damages.push_back(fmt::format("the checkpoint {} is damaged ({})", step->path.string(), damage));
+  }
+  if (steps.empty()) return std::nullopt;
+  fail(fmt::format("{}: no checkpoint is left to go on from; start anew with --fresh", join(damages, "; ")));
+}
+
+}  // namespace
+
+struct RunFolder::Impl {
+  fs::path folder;
+  NetworkSpec spec;
+  CheckpointConfig keep;
+  std::optional<LockFile> held;
+  log::FileGuard log;
+  std::optional<fs::path> resume_from;
+  std::optional<std::pair<std::int64_t, double>> scored;  // step and score of the last validation
+
+  void begin(const Config& config, RunMode mode);
+  void go_on(const Config& config);
+  void remove_old();
+};
+
+void RunFolder::Impl::begin(const Config& config, RunMode mode) {
+  if (mode == RunMode::start) refuse_used(folder);
+  require_room(folder);
+  if (mode == RunMode::fresh) set_aside(folder);
+  make_folder(folder);
+  held.emplace(lock(folder));
+  refuse_used(folder);  // by a process that was faster
+  write_file_atomically(folder / kConfigFile, to_toml(config));
+}
+
+void RunFolder::Impl::go_on(const Config& config) {
+  require_run(folder);
+  held.emplace(lock(folder));
+  check_changes(folder, config);
+  remove_leftovers(folder);
+  log = log::add_file((folder / kLogFile).string());  // what is said about the checkpoints belongs to the run
+  resume_from = choose_checkpoint(folder);
+  CheckpointState state;
+  if (resume_from) state = read_state(*resume_from);
+  if (state.score) scored = {state.step, *state.score};
+  cut_metrics(folder / kMetricsFile, state.step);
+  write_file_atomically(folder / kConfigFile, to_toml(config));
+}
+
+RunFolder::RunFolder(const Config& config, const NetworkSpec& spec, RunMode mode) : impl_(std::make_unique<Impl>()) {
+  impl_->folder = config.run.dir;
+  impl_->spec = spec;
+  impl_->keep = config.checkpoint;
+  if (mode == RunMode::resume) {
+    impl_->go_on(config);
+  } else {
+    impl_->begin(config, mode);
+    impl_->log = log::add_file((impl_->folder / kLogFile).string());
+  }
+  make_folder(impl_->folder / kCheckpointsFolder);
+  make_folder(impl_->folder / kPreviewFolder);
+}
+
+RunFolder::~RunFolder() = default;
+
+std::optional<Snapshot> RunFolder::resume_point() {
+  if (!impl_->resume_from) return std::nullopt;
+  return read_checkpoint(*impl_->resume_from);
+}
+
+void RunFolder::step(const StepRecord& record) {
+  append_metrics(impl_->folder / kMetricsFile, record);
+}
+
+void RunFolder::validation(const ValidationRecord& record) {
+  append_metrics(impl_->folder / kMetricsFile, record);
+  impl_->scored = {record.step, record.score()};
+  if (!record.preview.defined()) return;
+  write_png(impl_->folder / kPreviewFolder / (step_name(record.step) + ".png"), record.preview);
+}
+
+void RunFolder::checkpoint(const Snapshot& snapshot) {
+  std::optional<double> score;
+  if (impl_->scored && impl_->scored->first == snapshot.step) score = impl_->scored->second;
+  write_checkpoint(impl_->folder / kCheckpointsFolder / step_name(snapshot.step), snapshot, impl_->spec, score);
+  impl_->remove_old();
+}
+
+// A folder is renamed before it is removed: a process killed in between leaves no half checkpoint.
+void RunFolder::Impl::remove_old() {
+  const std::vector<StepFolder> steps = step_folders(folder);
+  std::optional<std::size_t> best;
+  std::optional<double> best_score;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    std::optional<double> score;
+    try {
+      score = read_state(steps[i].path).score;
+    } catch (const Error&) {
+      continue;  // damaged by others since: not the best
+    }
+    if (score && (!best_score || *score > *best_score)) {
+      best_score = score;
+      best = i;
+    }
+  }
+  const auto newest = static_cast<std::size_t>(std::max(1, keep.keep_last));
+  for (std::size_t i = 0; i + newest < steps.size(); ++i) {
+    if (best == i) continue;
+    const fs::path removed = steps[i].path.parent_path() / (kRemovedPrefix + steps[i].path.filename().string());
+    std::error_code error;
+    fs::rename(steps[i].path, removed, error);
+    fs::remove_all(error ? steps[i].path : removed, error);
+    if (error)
+      log::warn_once("retention", fmt::format("cannot remove {}: {}", steps[i].path.string(), error.message()));
+  }
+}
+
+const fs::path& RunFolder::path() const {
+  return impl_->folder;
+}
+
+std::vector<CheckpointInfo> list_checkpoints(const fs::path& run_folder) {
+  std::vector<CheckpointInfo> list;
+  CheckpointInfo* best = nullptr;
+  const std::vector<StepFolder> steps = step_folders(run_folder);
+  list.reserve(steps.size());
+  for (const StepFolder& step : steps) {
+    CheckpointInfo& info = list.emplace_back(step.path, step.step);
+    info.damage = find_damage(step.path);
+    if (!info.damage.empty()) continue;
+    info.score = read_state(step.path).score;
+    if (info.score && (!best || *info.score > *best->score)) best = &info;
+  }
+  if (best) best->best = true;
+  return list;
+}
+
+}  // namespace reelgrad
