@@ -12,10 +12,15 @@ if(REELGRAD_WERROR)
   target_compile_options(reelgrad_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 
-add_library(reelgrad_sanitize INTERFACE)
+# libtorch itself is not instrumented, so nothing inside it is checked; what of our code calls it is (see
+# sanitizer_defaults.cpp for what that costs). vptr needs type information that libtorch hides.
 if(REELGRAD_SANITIZE)
-  target_compile_options(reelgrad_sanitize INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-omit-frame-pointer>)
-  target_link_options(reelgrad_sanitize INTERFACE -fsanitize=address,undefined)
+  set(sanitizers -fsanitize=address,undefined -fno-sanitize=vptr)
+  target_compile_options(reelgrad_options INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:${sanitizers};-fno-sanitize-recover=undefined;-fno-omit-frame-pointer>")
+  target_link_options(reelgrad_options INTERFACE ${sanitizers})
+  target_sources(reelgrad_options INTERFACE
+    $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:${CMAKE_CURRENT_LIST_DIR}/sanitizer_defaults.cpp>)
 endif()
 
 function(reelgrad_library name)

@@ -31,12 +31,15 @@ run_tests() {
   for program in "$built"/tests/*_test; do
     [ -x "$program" ] || die "no test programs in $built/tests: build them, or name the build folder with --built"
     name=$(basename "$program")
-    "$program" --gtest_list_tests --gtest_filter='*Gpu*' >"$results/list" 2>&1 || true
-    [ -s "$results/list" ] || continue
+    if ! "$program" --gtest_list_tests --gtest_filter='*Gpu*' >"$results/list" 2>&1; then
+      echo "$name does not start: $(tail -n 1 "$results/list")" >"$results/$name.crash"
+      continue
+    fi
+    grep -q '^  ' "$results/list" || continue  # no such test in it
     say "$name"
     status=0
-    "$program" --gtest_filter='*Gpu*' --gtest_brief=1 --gtest_output="json:$results/$name.json" || status=$?
-    [ -e "$results/$name.json" ] || echo "$name ended with status $status" >"$results/$name.crash"
+    "$program" --gtest_filter='*Gpu*' --gtest_brief=1 --gtest_output="xml:$results/$name.xml" || status=$?
+    [ -e "$results/$name.xml" ] || echo "$name ended with status $status" >"$results/$name.crash"
   done
 }
 
@@ -58,29 +61,26 @@ for name in ${benchmarks[@]+"${benchmarks[@]}"}; do
 done
 
 "${REELGRAD_PYTHON:-python3}" - "$results" "$failed_benchmarks" <<'PY'
-import json
 import pathlib
 import sys
+import xml.etree.ElementTree as xml
 
 folder, failed_benchmarks = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-passed, failed, skipped = 0, failed_benchmarks, {}
-for file in sorted(folder.glob("*.json")):
-    for suite in json.loads(file.read_text())["testsuites"]:
-        for test in suite["testsuite"]:
-            name = f"{file.stem}: {suite['name']}.{test['name']}"
-            if test["result"] == "SKIPPED":
-                reasons = [part["message"].strip().splitlines()[-1] for part in test.get("skipped", [])]
-                skipped[name] = reasons[-1] if reasons else "no reason given"
-            elif test.get("failures"):
-                failed += 1
-                print(f"FAILED: {name}")
-            else:
-                passed += 1
+passed, failed = 0, failed_benchmarks
+for file in sorted(folder.glob("*.xml")):
+    for test in xml.parse(file).getroot().iter("testcase"):
+        name = f"{file.stem}: {test.get('classname')}.{test.get('name')}"
+        skipped = test.find("skipped")
+        if test.find("failure") is not None:
+            failed += 1
+            print(f"FAILED: {name}")
+        elif skipped is not None:
+            print(f"skipped: {name}: {(skipped.get('message') or 'no reason given').strip().splitlines()[-1]}")
+        else:
+            passed += 1
 for file in sorted(folder.glob("*.crash")):
     failed += 1
     print(f"FAILED: {file.read_text().strip()}")
-for name, reason in skipped.items():
-    print(f"skipped: {name}: {reason}")
 print(f"{passed} passed, {failed} failed")
 sys.exit(1 if failed or not passed else 0)
 PY
