@@ -32,7 +32,8 @@ class Clip {
   const ClipInfo& info() const;
   const std::string& name() const;  // "sr2x.vpy, output 1", for messages
 
-  // Waits for one frame. The error of a failing frame carries the clip's name, the number asked for and the filter's text.
+  // Waits for one frame. The error of a failing frame carries the clip's name, the number asked for and the filter's
+  // text.
   Frame frame(std::int64_t n) const;
 
   // VapourSynth's resize.Bicubic with its defaults, the baseline that networks are compared with.
@@ -48,8 +49,8 @@ struct OpenOptions {
   std::map<std::string, std::string> args;  // variables set in a .vpy
   // Called while a video file is indexed the first time, with a line of text for a person.
   std::function<void(const std::string&)> on_progress;
-  int threads = 0;                   // of VapourSynth's core; 0: all cores
-  std::int64_t cache_bytes = 0;      // VapourSynth's frame cache limit; 0: its default
+  int threads = 0;               // of VapourSynth's core; 0: all cores
+  std::int64_t cache_bytes = 0;  // VapourSynth's frame cache limit; 0: its default
 };
 
 // An evaluated .vpy, or a video file or folder of images wrapped as one. Destroy after nothing else: clips and frames
@@ -88,12 +89,12 @@ Clip input_clip(const Script& script);
 
 // What is installed, for doctor and devices: empty strings where not found.
 struct VapourSynthVersions {
-  std::string core;      // "R81"
-  std::string api;       // "4.3"
-  std::string vsscript;  // path of libvsscript.so
-  std::string python;    // the interpreter it uses
+  std::string core;                         // "R81"
+  std::string api;                          // "4.3"
+  std::string vsscript;                     // path of libvsscript.so
+  std::string python;                       // the interpreter it uses
   std::vector<std::string> source_plugins;  // "bs", "lsmas", "ffms2", "imwri"
-  std::string error;     // why it cannot be used, or empty
+  std::string error;                        // why it cannot be used, or empty
 };
 VapourSynthVersions vapoursynth_versions();
 

@@ -46,9 +46,10 @@ class Frame {
 
   std::int64_t number() const;
   FrameView view() const;
-  Rational duration() const;          // _DurationNum/_DurationDen in seconds; 0/1 when not set
-  bool interlaced() const;            // _FieldBased is 1 or 2
-  bool scene_cut_before() const;      // _SceneChangePrev
+  Rational duration() const;       // _DurationNum/_DurationDen in seconds; 0/1 when not set
+  Rational sample_aspect() const;  // _SARNum/_SARDen; 0/1 when not set
+  bool interlaced() const;         // _FieldBased is 1 or 2
+  bool scene_cut_before() const;   // _SceneChangePrev
 
  private:
   std::shared_ptr<const Impl> impl_;

@@ -9,7 +9,7 @@
 namespace reelgrad {
 
 struct StreamOptions {
-  int in_flight = 0;                            // requests at a time; 0: VapourSynth's threads
+  int in_flight = 0;                              // requests at a time; 0: VapourSynth's threads
   std::int64_t budget_bytes = 256 * 1024 * 1024;  // frames requested and not yet taken never exceed it (at least one)
 };
 

@@ -11,8 +11,8 @@ enum class SampleType { integer, floating };
 struct VideoFormat {
   ColorFamily family = ColorFamily::rgb;
   SampleType sample_type = SampleType::integer;
-  int bits = 8;            // 8-16 integer, 16 (half) or 32 floating
-  int subsampling_w = 0;   // log2 of luma width / chroma width
+  int bits = 8;           // 8-16 integer, 16 (half) or 32 floating
+  int subsampling_w = 0;  // log2 of luma width / chroma width
   int subsampling_h = 0;
 
   int planes() const { return family == ColorFamily::gray ? 1 : 3; }

@@ -12,9 +12,10 @@ namespace reelgrad {
 struct VideoWriterOptions {
   std::filesystem::path output;  // .mkv, .mp4, .mov, .y4m, or "-" for Y4M on stdout
   int width = 0, height = 0;
-  Rational fps;                  // nominal; each frame's own duration decides its timestamp
-  VideoFormat source_format;     // of the clip that is restored: decides the pixel format
-  ColorProps color;              // tags for the file
+  Rational fps;               // nominal; each frame's own duration decides its timestamp
+  VideoFormat source_format;  // of the clip that is restored: decides the pixel format
+  ColorProps color;           // tags for the file
+  Rational sample_aspect;     // shape of a sample; 0/1: not known
   std::string codec = "libx264";
   int crf = 16;
   std::filesystem::path audio_from;  // video file whose audio is copied; empty: none

@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/clip/clip.h"
+#include "reelgrad/clip/clip_impl.h"
+#include "reelgrad/clip/core.h"
+#include "reelgrad/clip/video_source.h"
+
+namespace reelgrad {
+
+namespace fs = std::filesystem;
+
+struct Script::Impl {
+  fs::path path;
+  bool is_script = false;
+  std::map<int, Clip> outputs;
+};
+
+namespace {
+
+bool is_script_name(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  return extension == ".vpy" || extension == ".py";
+}
+
+std::string display_name(const fs::path& path) {
+  return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
+}
+
+std::map<int, Clip> script_outputs(const std::shared_ptr<Core>& core, const std::string& name) {
+  const VSSCRIPTAPI* api = core->script_api();
+  std::vector<int> indices(api->getAvailableOutputNodes(core->script(), 0, nullptr));
+  api->getAvailableOutputNodes(core->script(), static_cast<int>(indices.size()), indices.data());
+  std::map<int, Clip> outputs;
+  for (const int index : indices) {
+    VSNode* node = api->getOutputNode(core->script(), index);
+    if (!node) continue;
+    if (core->api()->getNodeType(node) != mtVideo) {
+      core->api()->freeNode(node);
+      continue;
+    }
+    outputs.emplace(index, Clip(std::make_shared<Clip::Impl>(core, node, fmt::format("{}, output {}", name, index))));
+  }
+  if (outputs.empty()) {
+    fail_usage(fmt::format("{}: the script has no video output; end it with clip.set_output()", name));
+  }
+  return outputs;
+}
+
+std::string indexing_text(const std::string& name, const std::string& message) {
+  const auto percent = message.find_last_of('%');
+  const auto begin = percent == std::string::npos ? percent : message.find_last_not_of("0123456789", percent - 1);
+  if (begin == std::string::npos) return fmt::format("indexing {}", name);
+  return fmt::format("indexing {}: {}", name, message.substr(begin + 1, percent - begin));
+}
+
+}  // namespace
+
+Script Script::open(const fs::path& path, const OpenOptions& options) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(path).lexically_normal();
+  if (!fs::exists(absolute, error)) fail_usage(fmt::format("{}: no such file or folder", path.string()));
+  auto impl = std::make_shared<Impl>();
+  impl->path = path;
+  impl->is_script = is_script_name(absolute) && !fs::is_directory(absolute, error);
+  const std::string name = display_name(absolute);
+  OpenOptions core_options = options;
+  if (options.on_progress) {
+    core_options.on_progress = [&](const std::string& message) { options.on_progress(indexing_text(name, message)); };
+  }
+  const auto core = std::make_shared<Core>(name, core_options);
+  if (impl->is_script) {
+    core->evaluate(absolute, options.args);
+    core->end_progress();
+    impl->outputs = script_outputs(core, name);
+  } else {
+    VSNode* node =
+        fs::is_directory(absolute, error) ? open_image_folder(*core, absolute) : open_video_file(*core, absolute);
+    core->end_progress();
+    impl->outputs.emplace(0, Clip(std::make_shared<Clip::Impl>(core, node, name)));
+  }
+  return Script(std::move(impl));
+}
+
+const fs::path& Script::path() const {
+  return impl_->path;
+}
+bool Script::is_script() const {
+  return impl_->is_script;
+}
+
+std::vector<int> Script::outputs() const {
+  std::vector<int> indices;
+  for (const auto& [index, clip] : impl_->outputs) indices.push_back(index);
+  return indices;
+}
+
+std::optional<Clip> Script::output(int index) const {
+  const auto found = impl_->outputs.find(index);
+  if (found == impl_->outputs.end()) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace reelgrad

@@ -1,0 +1,51 @@
+#include "reelgrad/clip/timeline.h"
+
+#include <numeric>
+
+namespace reelgrad {
+namespace {
+
+using Wide = __int128;
+
+// Divisible by 24000, 25000 / 1000, 30000, 48000, 60000, 90000 and 120000.
+constexpr std::int64_t kUsualRate = 720000;
+constexpr std::int64_t kLargestRate = (std::int64_t{1} << 31) - 1;  // what containers can state
+
+std::int64_t rate_for(Rational fps) {
+  if (fps.num <= 0) return kUsualRate;
+  const Wide common = Wide{kUsualRate} / std::gcd(kUsualRate, fps.num) * fps.num;
+  return common <= kLargestRate ? static_cast<std::int64_t>(common) : kUsualRate;
+}
+
+}  // namespace
+
+Timeline::Timeline(Rational fps)
+    : rate_(rate_for(fps)),
+      default_duration_(fps.num > 0 && fps.den > 0 ? Rational{fps.den, fps.num} : Rational{1, 25}) {}
+
+std::int64_t Timeline::now() const {
+  return ticks_ + (2 * Wide{rest_.num} >= rest_.den ? 1 : 0);
+}
+
+void Timeline::advance(Rational duration) {
+  if (duration.num <= 0 || duration.den <= 0) duration = default_duration_;
+  const Wide exact = Wide{duration.num} * rate_;
+  ticks_ += static_cast<std::int64_t>(exact / duration.den);
+  const std::int64_t rest = static_cast<std::int64_t>(exact % duration.den);
+  if (rest == 0) return;
+
+  const std::int64_t divisor = std::gcd(rest_.den, duration.den);
+  Wide den = Wide{rest_.den} / divisor * duration.den;
+  Wide num = Wide{rest_.num} * (duration.den / divisor) + Wide{rest} * (rest_.den / divisor);
+  while (den > std::int64_t{1} << 40) {  // unlike denominators pile up: give up below 2^-40 of a tick
+    den /= 2;
+    num /= 2;
+  }
+  ticks_ += static_cast<std::int64_t>(num / den);
+  const auto part = static_cast<std::int64_t>(num % den);
+  const auto whole = static_cast<std::int64_t>(den);
+  const std::int64_t common = std::gcd(part, whole);
+  rest_ = {part / common, whole / common};
+}
+
+}  // namespace reelgrad

@@ -1,0 +1,28 @@
+#pragma once
+#include <cstdint>
+
+#include "reelgrad/clip/video_format.h"
+
+namespace reelgrad {
+
+// Turns a sequence of durations into timestamps without drift: the sum is kept exactly, only what is handed out is
+// rounded to the tick, and nothing is rounded where every duration is a whole number of ticks.
+class Timeline {
+ public:
+  // 1 / fps for frames without a duration; where that is 0/1, too, 1/25 s.
+  explicit Timeline(Rational fps);
+
+  // Ticks a second: fits the usual frame rates (also those over 1001), milliseconds and MPEG's 90 kHz, and this fps.
+  std::int64_t ticks_per_second() const { return rate_; }
+
+  std::int64_t now() const;  // in ticks
+  void advance(Rational duration);
+
+ private:
+  std::int64_t rate_;
+  Rational default_duration_;
+  std::int64_t ticks_ = 0;
+  Rational rest_;  // of a tick, in [0, 1)
+};
+
+}  // namespace reelgrad

@@ -1,0 +1,19 @@
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "reelgrad/clip/core.h"
+
+namespace reelgrad {
+
+// The node of a video file or a folder of images, opened by whichever source plugin is installed: BestSource, L-SMASH
+// Works, FFMS2; for folders imageseqs, then ImageMagick's reader. Indexes go into reelgrad's cache folder. The caller
+// owns the node. Throws (failed) with each plugin's words, or with what to install.
+VSNode* open_video_file(const Core& core, const std::filesystem::path& path);
+VSNode* open_image_folder(const Core& core, const std::filesystem::path& folder);
+
+// The source plugins a core has, by their namespaces: "bs", "lsmas", "ffms2", "imgseqs", "imwri".
+std::vector<std::string> installed_source_plugins(const VSAPI* api, VSCore* core);
+
+}  // namespace reelgrad
