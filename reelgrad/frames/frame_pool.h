@@ -1,6 +1,11 @@
 // Decoded frames held ready to be cropped, each in its clip's own format, uploaded once.
 #pragma once
+#include <c10/core/Stream.h>
 #include <torch/types.h>
+
+#include <cstddef>
+#include <optional>
+#include <span>
 
 #include "reelgrad/clip/frame.h"
 #include "reelgrad/kernels/gather.h"
@@ -14,7 +19,8 @@ class FramePool {
  public:
   enum class Place { device, pinned_host, host };
 
-  // `device`: the card that gathers read from (cpu for Place::host).
+  // `device`: the card that gathers read from (cpu for Place::host). A system that refuses to pin memory turns
+  // Place::pinned_host into Place::device, with a warning.
   FramePool(VideoFormat format, int width, int height, int slots, Place place, torch::Device device);
 
   static std::size_t bytes_per_slot(const VideoFormat& format, int width, int height);
@@ -34,8 +40,9 @@ class FramePool {
   int width_, height_, slots_;
   Place place_;
   torch::Device device_;
-  torch::Tensor memory_;   // uint8 [slots, bytes_per_slot]
-  torch::Tensor staging_;  // uint8 [bytes_per_slot], pinned, for Place::device
+  torch::Tensor memory_;                    // uint8 [slots, bytes_per_slot]
+  torch::Tensor staging_;                   // uint8 [bytes_per_slot], pinned, for Place::device
+  std::optional<c10::Stream> copy_stream_;  // of Place::device
 };
 
 // Runs the jobs where `device` says, on its current stream, writing to out pointers on that device.
