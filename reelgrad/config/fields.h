@@ -56,7 +56,7 @@ void fields(V& v, RunConfig& c) {
 
 template <class V>
 void fields(V& v, ScriptConfig& c) {
-  v(c.path, {.key = "path", .help = "a VapourSynth script or a video file"});
+  v(c.path, {.key = "path", .help = "a VapourSynth script or a video file", .default_text = "required"});
   v(c.weight, {.key = "weight",
                .help = "its share of the samples is weight over the sum of weights",
                .min = 0,

@@ -1,0 +1,110 @@
+#include "reelgrad/doctor/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/doctor/healthy_facts.h"
+#include "reelgrad/doctor/probes.h"
+
+namespace reelgrad {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+TEST(FactsJson, ReadsBackWhatWasSaved) {
+  Facts facts = healthy_facts();
+  facts.driver_error = "line\n\"quoted\" é";
+  facts.visible_devices = "0,1";
+  const std::string text = facts_to_json(facts);
+  EXPECT_EQ(facts_to_json(facts_from_json(text)), text);
+  EXPECT_EQ(facts_from_json(text).devices.at(0).name, facts.devices[0].name);
+  EXPECT_EQ(facts_from_json(text).driver_error, facts.driver_error);
+}
+
+TEST(FactsJson, OlderReportsAndOddBytesAreTaken) {
+  EXPECT_EQ(facts_from_json(R"({"os": "x", "future": 3})").os, "x");
+  Facts facts;
+  facts.os = "\xff broken";
+  EXPECT_THAT(facts_from_json(facts_to_json(facts)).os, HasSubstr(" broken"));
+}
+
+TEST(FactsJson, SaysThatAnotherFileIsNone) {
+  for (const char* text : {"", "[", "[1]", R"({"os": 3})", R"({"devices": {}})"}) {
+    EXPECT_THROW(facts_from_json(text), Error) << text;
+  }
+}
+
+TEST(Report, DoctorJsonHasTheDocumentedKeys) {
+  Facts facts = healthy_facts();
+  facts.ffmpeg_version = "";
+  const json report = json::parse(doctor_json(facts, diagnose(facts)));
+  ASSERT_EQ(report.at("findings").size(), 1u);
+  const json& finding = report["findings"][0];
+  EXPECT_EQ(finding.at("code"), "FFMPEG_MISSING");
+  EXPECT_EQ(finding.at("severity"), "warning");
+  for (const char* key : {"what", "evidence", "fix"}) EXPECT_NE(finding.at(key), "");
+  EXPECT_EQ(report.at("devices"), json::parse(devices_json(facts)));
+}
+
+TEST(Report, DevicesJsonIsAListOfCards) {
+  Facts facts = healthy_facts();
+  facts.devices.push_back({.index = 1, .name = "Tesla V100", .compute_major = 7, .compute_minor = 0});
+  const json devices = json::parse(devices_json(facts));
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[0].at("name"), "NVIDIA GeForce RTX 4090");
+  EXPECT_EQ(devices[0].at("compute_capability"), "8.9");
+  EXPECT_EQ(devices[0].at("memory_total_mb"), 24564);
+  EXPECT_EQ(devices[0].at("memory_free_mb"), 23000);
+  EXPECT_EQ(devices[0].at("driver"), "580.65.06");
+  EXPECT_EQ(devices[0].at("driver_cuda"), "13.0");
+  EXPECT_EQ(devices[0].at("will_run"), true);
+  EXPECT_EQ(devices[1].at("will_run"), false);
+  EXPECT_NE(devices[1].at("why_not"), "");
+  EXPECT_TRUE(devices[1].at("memory_free_mb").is_null());
+  EXPECT_EQ(devices_json(Facts{}), "[]\n");
+}
+
+TEST(Report, TextNamesCardsVersionsAndFixes) {
+  Facts facts = healthy_facts();
+  EXPECT_THAT(doctor_text(facts, {}), HasSubstr("Nothing is wrong."));
+  EXPECT_THAT(doctor_text(facts, {}),
+              HasSubstr("cuda:0       NVIDIA GeForce RTX 4090, compute capability 8.9, 24564 MiB, "
+                        "23000 MiB free: will run\n"));
+  facts.torch.cuda = "";
+  const std::string text = doctor_text(facts, diagnose(facts));
+  EXPECT_THAT(text,
+              HasSubstr("error: This PyTorch was built without CUDA: it cannot use any card. [CPU_ONLY_BUILD]\n"));
+  EXPECT_THAT(text, HasSubstr("  fix:   "));
+  EXPECT_THAT(devices_text(Facts{}), HasSubstr("no CUDA card"));
+}
+
+TEST(Probe, FindsThisMachine) {
+  const Facts facts = probe_machine();
+  EXPECT_NE(facts.kernel, "");
+  EXPECT_NE(facts.build_torch, "");
+  EXPECT_NE(facts.build_architectures, "");
+  EXPECT_EQ(facts.torch.dir.empty(), !facts.torch.error.empty());
+  // Either cards, or a reason for their absence.
+  EXPECT_EQ(facts.devices.empty(), !facts.driver_error.empty());
+}
+
+TEST(ProbeGpu, KnowsNameMemoryAndCapability) {
+  const Facts facts = probe_machine();
+  if (facts.devices.empty()) GTEST_SKIP() << "no CUDA card: " << facts.driver_error;
+  const DeviceFacts& device = facts.devices[0];
+  EXPECT_NE(device.name, "");
+  EXPECT_THAT(device.uuid, ::testing::MatchesRegex("(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"));
+  EXPECT_GT(device.memory_total_mb, 1'000);
+  EXPECT_GE(device.memory_free_mb, 0);
+  EXPECT_LE(device.memory_free_mb, device.memory_total_mb + 1'024);
+  EXPECT_GE(device.compute_major, 5);
+  EXPECT_GT(facts.driver_cuda, 10'000);
+  EXPECT_NE(facts.driver_version, "");
+}
+
+}  // namespace
+}  // namespace reelgrad
