@@ -13,7 +13,7 @@ namespace reelgrad {
 
 // Means over the steps since the last record.
 struct StepRecord {
-  std::int64_t step = 0;     // done steps
+  std::int64_t step = 0;  // done steps
   double loss = 0;
   double learning_rate = 0;
   double steps_per_second = 0;

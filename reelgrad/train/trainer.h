@@ -14,15 +14,21 @@
 
 namespace reelgrad {
 
+// stopped_at: the step asked for was reached before the run's last.
 enum class TrainOutcome { finished, stopped_at, interrupted };
 
 struct TrainerHooks {
-  std::function<bool()> stop_requested;                                // polled every step
-  std::function<void(std::int64_t step, const StepRecord&)> progress;  // at most ~5 times a second, latest values
+  std::function<bool()> stop_requested;  // polled every step
+  // At most ~5 times a second, latest values. On a card the loss is the last record's, NaN before the first.
+  std::function<void(std::int64_t step, const StepRecord&)> progress;
 };
 
 // Runs optimizer steps until config.run.steps. The loop is the data flow: batch, forward, loss, backward and step,
-// record, maybe validate, maybe save. One thread.
+// record, maybe validate, maybe save. One thread. A step is one batch taken, also where its update was skipped (fp16):
+// the log, checkpoints and sampling count steps; learning rate, optimizer and EMA count updates.
+//
+// A loss or weight that is not finite ends the run (failed) at the next record or checkpoint, naming the step and
+// tensor; nothing that is not finite reaches Recorder::checkpoint. Running out of memory: out_of_memory.
 class Trainer {
  public:
   // Moves the network to `device`. `validator` may be null.
@@ -30,9 +36,11 @@ class Trainer {
           Recorder& recorder, Validator* validator, TrainerHooks hooks = {});
   ~Trainer();
 
+  // The run goes on as if it had never stopped (bit for bit in deterministic mode on the same device). Throws failed
+  // when the snapshot is not of this network and optimizer.
   void restore(const Snapshot& snapshot);
 
-  // `stop_at`: ends there with a checkpoint, schedule unchanged. A checkpoint is always left at the last step done.
+  // `stop_at`: ends there with a checkpoint, schedule unchanged. On return a checkpoint stands at the last step done.
   TrainOutcome run(std::optional<std::int64_t> stop_at = std::nullopt);
 
   std::int64_t step() const;
@@ -46,7 +54,11 @@ class Trainer {
 // cannot be used.
 torch::Device resolve_device(const std::string& name);
 
-// Deterministic algorithms, thread count and cuDNN's settings for the process; before the first tensor.
+// Deterministic algorithms and cuDNN's settings for the process; before the first tensor. (cuBLAS also wants
+// CUBLAS_WORKSPACE_CONFIG in the environment before CUDA starts: the command line's business.)
 void apply_determinism(bool deterministic);
+
+// Whether images and convolution weights are kept channels-last there.
+bool prefers_channels_last(torch::Device device);
 
 }  // namespace reelgrad

@@ -1,0 +1,346 @@
+#include "reelgrad/train/trainer.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/base/log.h"
+#include "reelgrad/train/amp.h"
+#include "reelgrad/train/ema.h"
+#include "reelgrad/train/grad_scaler.h"
+#include "reelgrad/train/meter.h"
+#include "reelgrad/train/optimizer.h"
+#include "reelgrad/train/schedule.h"
+#include "reelgrad/train/snapshot_state.h"
+#include "reelgrad/train/step.h"
+#include "reelgrad/train/step_clock.h"
+
+namespace reelgrad {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kProgressInterval = std::chrono::milliseconds(200);
+constexpr std::int64_t kScalerCheckEvery = 5;  // steps
+constexpr std::int64_t kMostSkipsInARow = 20;  // more, and nothing is learned any more
+constexpr double kSmallestScale = 1;
+
+void to_channels_last(torch::nn::Module& network) {
+  for (torch::Tensor& parameter : network.parameters()) {
+    if (parameter.dim() == 4) parameter.set_data(parameter.detach().contiguous(torch::MemoryFormat::ChannelsLast));
+  }
+}
+
+std::shared_ptr<Network> placed(std::shared_ptr<Network> network, torch::Device device) {
+  network->to(device);
+  if (prefers_channels_last(device)) to_channels_last(*network);
+  network->train();
+  return network;
+}
+
+torch::Generator default_generator(torch::Device device) {
+  return at::globalContext().defaultGenerator(device);
+}
+
+// The first parameter with values that are not finite, or a sentence saying that all are.
+std::string describe_weights(const torch::nn::Module& network) {
+  try {
+    require_finite(state_dict(network), "the weights");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "the weights are finite";
+}
+
+std::int64_t peak_memory_mb(torch::Device device) {
+  if (!device.is_cuda()) return 0;
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+  return stats.allocated_bytes[0].peak >> 20;
+}
+
+}  // namespace
+
+struct Trainer::Impl {
+  Config config;
+  torch::Device device;
+  Precision precision;
+  std::shared_ptr<Network> network;
+  BatchSource& batches;
+  Recorder& recorder;
+  Validator* validator;
+  TrainerHooks hooks;
+
+  Schedule schedule;
+  Optimizer optimizer;
+  std::optional<Ema> ema;
+  std::optional<GradScaler> scaler;
+  torch::Tensor rates;  // float32 [steps], on the device: the schedule, for a scaler's device-side count of updates
+  EagerStep step_op;
+  LossMeter meter;
+
+  std::int64_t step = 0;
+  std::int64_t saved_at = -1;  // step of the last checkpoint
+  std::optional<double> best_score;
+  std::int64_t best_step = 0;
+  StepRecord latest;
+
+  StepClock clock;
+  std::int64_t clock_step = 0;  // `step` when the clock was restarted
+  Clock::time_point shown_at{};
+
+  Impl(const Config& config, std::shared_ptr<Network> unplaced, torch::Device device, BatchSource& batches,
+       Recorder& recorder, Validator* validator, TrainerHooks hooks)
+      : config(config),
+        device(device),
+        precision(resolve_precision(config.precision.amp, device)),
+        network(placed(std::move(unplaced), device)),
+        batches(batches),
+        recorder(recorder),
+        validator(validator),
+        hooks(std::move(hooks)),
+        schedule(config.schedule, config.optimizer.lr, config.run.steps),
+        optimizer(config.optimizer, *network),
+        ema(make_ema()),
+        scaler(make_scaler()),
+        rates(make_rates()),
+        step_op(config, precision, prefers_channels_last(device), *network, optimizer, ema ? &*ema : nullptr,
+                scaler ? &*scaler : nullptr),
+        meter(config.run.log_every, device) {
+    latest.loss = std::numeric_limits<double>::quiet_NaN();
+  }
+
+  std::optional<Ema> make_ema() const {
+    return config.ema.decay > 0 ? std::optional<Ema>(std::in_place, config.ema.decay, *network) : std::nullopt;
+  }
+
+  std::optional<GradScaler> make_scaler() const {
+    return precision == Precision::fp16 ? std::optional<GradScaler>(std::in_place, device, GradScaler::Options{})
+                                        : std::nullopt;
+  }
+
+  torch::Tensor make_rates() const {
+    if (!scaler) return {};
+    std::vector<float> values;
+    for (std::int64_t done = 0; done < config.run.steps; ++done)
+      values.push_back(static_cast<float>(schedule.at(done)));
+    return torch::tensor(values).to(device);
+  }
+
+  // --- The loop ---
+
+  TrainOutcome run(std::optional<std::int64_t> stop_at) {
+    const std::int64_t end = std::min(stop_at.value_or(config.run.steps), config.run.steps);
+    restart_clock();
+    while (step < end) {
+      if (hooks.stop_requested && hooks.stop_requested()) {
+        save();
+        return TrainOutcome::interrupted;
+      }
+      meter.add(step_op.run([&](int first, int count) { return batches.next(step, first, count); }, learning_rate()));
+      ++step;
+      if (scaler && step % kScalerCheckEvery == 0) check_scaler();
+      if (is_due(config.run.log_every)) record();
+      const bool improved = validator != nullptr && is_due(config.validation.every) && validate();
+      if (improved || step == end || is_due(config.checkpoint.every)) save();
+      show_progress();
+    }
+    return step == config.run.steps ? TrainOutcome::finished : TrainOutcome::stopped_at;
+  }
+
+  bool is_due(std::int64_t every) const { return step % every == 0 || step == config.run.steps; }
+
+  LearningRate learning_rate() const {
+    if (scaler) return rates.index_select(0, scaler->updates());
+    return schedule.at(step);
+  }
+
+  // --- What is read back ---
+
+  void record() {
+    const std::vector<double> losses = meter.read();
+    const std::int64_t skipped = scaler ? scaler->counters().skipped : 0;
+    latest = StepRecord{.step = step,
+                        .loss = mean_loss(losses),
+                        .learning_rate = schedule.at(std::max<std::int64_t>(0, step - 1 - skipped)),
+                        .steps_per_second = steps_per_second(),
+                        .data_wait_share = std::min(1.0, batches.take_wait_seconds() / clock.seconds()),
+                        .skipped = skipped,
+                        .memory_mb = peak_memory_mb(device)};
+    recorder.step(latest);
+    meter.clear();
+    restart_clock();
+  }
+
+  // A scaler skips a step whose loss is not finite, and those don't count. Without one, the first such step ends the
+  // run.
+  double mean_loss(const std::vector<double>& losses) const {
+    std::vector<double> finite;
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      if (std::isfinite(losses[i])) {
+        finite.push_back(losses[i]);
+      } else if (!scaler) {
+        const auto at = step - static_cast<std::int64_t>(losses.size() - i) + 1;
+        fail(fmt::format("step {}: the loss is {}; now {}. Checkpoints saved before are untouched. {}", at, losses[i],
+                         describe_weights(*network), remedy()));
+      }
+    }
+    if (finite.empty()) return std::numeric_limits<double>::quiet_NaN();
+    return std::accumulate(finite.begin(), finite.end(), 0.0) / static_cast<double>(finite.size());
+  }
+
+  std::string remedy() const {
+    return precision == Precision::fp32
+               ? "Try a lower optimizer.lr, or optimizer.clip_norm = 1"
+               : "Try precision.amp = \"off\", a lower optimizer.lr, or optimizer.clip_norm = 1";
+  }
+
+  void check_scaler() const {
+    const GradScaler::Counters counters = scaler->counters();
+    if (counters.skipped_in_a_row <= kMostSkipsInARow && counters.scale >= kSmallestScale) return;
+    fail(
+        fmt::format("step {}: {} steps in a row had gradients that are not finite (loss scale {}, {} skipped of {}); "
+                    "the last loss is {}. Checkpoints saved before are untouched. Try precision.amp = \"bf16\" or "
+                    "\"off\", or a lower optimizer.lr",
+                    step, counters.skipped_in_a_row, counters.scale, counters.skipped, step, meter.last()));
+  }
+
+  double steps_per_second() const {
+    const double seconds = clock.seconds();
+    return seconds > 0 ? static_cast<double>(step - clock_step) / seconds : 0;
+  }
+
+  void restart_clock() {
+    clock.restart();
+    clock_step = step;
+  }
+
+  void show_progress() {
+    if (!hooks.progress || Clock::now() - shown_at < kProgressInterval) return;
+    shown_at = Clock::now();
+    latest.step = step;
+    latest.learning_rate = schedule.at(std::max<std::int64_t>(0, step - 1 - latest.skipped));
+    if (step > clock_step) latest.steps_per_second = steps_per_second();
+    // Reading a card's loss would make it wait: between records the last record's stands.
+    if (const double loss = device.is_cpu() ? meter.last() : NAN; std::isfinite(loss)) latest.loss = loss;
+    hooks.progress(step, latest);
+  }
+
+  // --- Validation and checkpoints ---
+
+  // True when this is the best score so far.
+  bool validate() {
+    clock.pause();
+    ValidationRecord result;
+    {
+      std::optional<Ema::SwappedIn> averages;
+      if (ema) averages.emplace(*ema);
+      result = validator->validate(*network, step);
+    }
+    result.step = step;
+    recorder.validation(result);
+    const bool improved = !best_score || result.score() > *best_score;
+    if (improved) {
+      best_score = result.score();
+      best_step = step;
+    }
+    clock.resume();
+    return improved;
+  }
+
+  void save() {
+    if (step == saved_at || step == 0) return;
+    clock.pause();
+    recorder.checkpoint(snapshot());
+    saved_at = step;
+    clock.resume();
+  }
+
+  Snapshot snapshot() const {
+    Snapshot snapshot{.step = step, .best_score = best_score, .best_step = best_step};
+    put_state(snapshot.model, "", ema ? ema->state() : state_dict(*network));
+    put_state(snapshot.training, "network.", state_dict(*network));
+    put_state(snapshot.training, "optimizer.", optimizer.state());
+    const std::string what =
+        fmt::format("step {}: the checkpoint is not saved, those saved before are untouched", step);
+    require_finite(snapshot.model, what);
+    require_finite(snapshot.training, what);
+    if (scaler) put_state(snapshot.training, "scaler.", scaler->state());
+    put_state(snapshot.training, "meter.losses", meter.state());
+    put_state(snapshot.training, "generator.cpu", default_generator(torch::kCPU).get_state());
+    if (device.is_cuda()) put_state(snapshot.training, "generator.cuda", default_generator(device).get_state());
+    return snapshot;
+  }
+
+  void restore(const Snapshot& snapshot) {
+    const StateReader training(snapshot.training);
+    load_strict(*network, training.below("network."), fmt::format("checkpoint of step {}", snapshot.step));
+    optimizer.load_state(training.below("optimizer."));
+    if (ema) ema->load_state(snapshot.model);
+    restore_scaler(training);
+    if (const torch::Tensor* losses = training.find("meter.losses")) meter.load_state(*losses);
+    restore_generator(training, "generator.cpu", torch::kCPU);
+    if (device.is_cuda()) restore_generator(training, "generator.cuda", device);
+    step = snapshot.step;
+    saved_at = snapshot.step;
+    best_score = snapshot.best_score;
+    best_step = snapshot.best_step;
+  }
+
+  void restore_scaler(const StateReader& training) {
+    const NamedTensors state = training.below("scaler.");
+    if (scaler && state.empty()) {
+      log::warning("the checkpoint has no loss scale (it was not trained in fp16): starting from the default");
+    } else if (scaler) {
+      scaler->load_state(state);
+    } else if (!state.empty()) {
+      log::info(fmt::format("the checkpoint's loss scale is not needed in {}", to_string(precision)));
+    }
+  }
+
+  void restore_generator(const StateReader& training, const std::string& name, torch::Device of) {
+    const torch::Tensor* state = training.find(name);
+    if (state == nullptr) {
+      log::warning(fmt::format("the checkpoint has no state of the {} generator: the run is not repeated bit for bit",
+                               of.str()));
+      return;
+    }
+    default_generator(of).set_state(*state);
+  }
+};
+
+Trainer::Trainer(const Config& config, std::shared_ptr<Network> network, torch::Device device, BatchSource& batches,
+                 Recorder& recorder, Validator* validator, TrainerHooks hooks)
+    : impl_(
+          std::make_unique<Impl>(config, std::move(network), device, batches, recorder, validator, std::move(hooks))) {}
+
+Trainer::~Trainer() = default;
+
+void Trainer::restore(const Snapshot& snapshot) {
+  impl_->restore(snapshot);
+}
+
+TrainOutcome Trainer::run(std::optional<std::int64_t> stop_at) {
+  try {
+    return impl_->run(stop_at);
+  } catch (const c10::OutOfMemoryError& error) {
+    const std::string text = error.what_without_backtrace();
+    throw Error(
+        ErrorKind::out_of_memory,
+        fmt::format("step {}: out of memory on {}: {}\nSmallest change first: a smaller data.batch with as much "
+                    "more optimizer.accumulate, a smaller data.crop_px, a smaller network",
+                    impl_->step + 1, impl_->device.str(), text.substr(0, text.find('\n'))));
+  }
+}
+
+std::int64_t Trainer::step() const {
+  return impl_->step;
+}
+
+}  // namespace reelgrad
