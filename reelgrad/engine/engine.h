@@ -1,5 +1,5 @@
-// The seam: what the command line and the plugin know of the engine (libreelgrad.so), free of torch and CUDA. The engine is
-// opened at run time, never linked; errors cross it as a Status, progress as an Observer.
+// The seam: what the command line and the plugin know of the engine (libreelgrad.so), free of torch and CUDA. The
+// engine is opened at run time, never linked; errors cross it as a Status, progress as an Observer.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -66,7 +66,7 @@ struct TrainResult {
   bool stopped_early = false;  // at stop_at
   std::int64_t step = 0;
   std::filesystem::path run_folder;
-  double best_psnr_rgb = 0;    // 0: never validated
+  double best_psnr_rgb = 0;  // 0: never validated
   std::int64_t best_step = 0;
 };
 
@@ -117,7 +117,8 @@ struct PreviewRequest {
   RestoreRequest restore;
   ClipArgument clip;
   std::int64_t frame = 0;
-  std::filesystem::path output;  // .png; input | bicubic | ours | target for a training script, else input | bicubic | ours
+  std::filesystem::path
+      output;  // .png; input | bicubic | ours | target for a training script, else input | bicubic | ours
 };
 
 // `inspect` of a model, checkpoint or run folder: JSON with at least "kind".

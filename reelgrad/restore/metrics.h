@@ -1,6 +1,6 @@
 // Picture quality. PSNR = 10 log10(1 / MSE), capped at 100 dB. SSIM: Wang, Bovik, Sheikh, Simoncelli, "Image quality
-// assessment: from error visibility to structural similarity" (2004): 11×11 Gaussian window, sigma 1.5, K1 0.01, K2 0.03,
-// data range 1, mean over positions where the window fits and over channels.
+// assessment: from error visibility to structural similarity" (2004): 11×11 Gaussian window, sigma 1.5, K1 0.01, K2
+// 0.03, data range 1, mean over positions where the window fits and over channels.
 #pragma once
 #include <torch/types.h>
 

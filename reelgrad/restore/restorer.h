@@ -16,8 +16,8 @@ namespace reelgrad {
 struct RestoreOptions {
   torch::Device device = torch::kCPU;
   std::string precision = "auto";  // auto | fp32 | fp16 | bf16; auto: fp32 on the CPU, fp16 on a card
-  int tile_px = 0;                 // side of an input tile; 0: the whole picture, smaller when memory runs out
-  int overlap_px = -1;             // input pixels shared by neighbouring tiles; -1: the network's receptive radius
+  int tile_px = 0;                 // side of the input that one tile restores; 0: all, less when the card is too small
+  int overlap_px = -1;             // input pixels a tile sees around that; -1: the network's receptive radius
   ColorOverrides overrides;
 };
 
@@ -26,12 +26,14 @@ class Restorer {
   // Takes the network over: moves it to the device, eval mode. Throws usage for a precision the device cannot do.
   Restorer(std::shared_ptr<Network> network, const NetworkSpec& spec, RestoreOptions options);
 
-  // float32 [C, H, W] (or [T, C, H, W]) on the device -> [C, H * scale, W * scale], not clamped. Pads to the network's
-  // multiple by reflection. Thread-safe (calls are serialised).
+  // float32 [C, H, W] (or [T, C, H, W] when the window is larger than 1) -> [C, H * scale, W * scale] on the device,
+  // not clamped. Pads to the network's multiple by reflection. Thread-safe (calls are serialised). Throws out_of_memory
+  // when even small tiles do not fit.
   torch::Tensor run(const torch::Tensor& input);
 
   // Restores the middle frame of `window` into `out` (any format of the input's family; scale × its size). `name` and
-  // `frame` are for messages. Colour by the middle frame's props. Thread-safe.
+  // `frame` are for messages. Colour by the middle frame's props. A gray network restores a colour clip's luma; its
+  // chroma is enlarged by bicubic. Thread-safe.
   void restore(std::span<const FrameView> window, const std::string& name, std::int64_t frame,
                const MutableFrameView& out);
 

@@ -23,7 +23,8 @@ struct ClipScores {
   QualityScores ours, bicubic;
 };
 
-// Means over the frames of each clip. `on_frame(done, total)` for progress; false stops early with interrupted.
+// Means over the frames of each clip. Restored frames are measured as a file would hold them, rounded to the target's
+// format. `on_frame(done, total)` for progress; false stops early with interrupted.
 std::vector<ClipScores> measure(Restorer& restorer, const std::vector<ValidationClip>& clips,
                                 const ColorOverrides& overrides,
                                 const std::function<bool(std::int64_t done, std::int64_t total)>& on_frame = {});
@@ -31,7 +32,8 @@ std::vector<ClipScores> measure(Restorer& restorer, const std::vector<Validation
 // Mean over all frames of all clips.
 ClipScores overall(const std::vector<ClipScores>& clips);
 
-// input (enlarged by nearest) | bicubic | ours | target side by side: float32 [3, H, 4 W] on the CPU.
+// input (enlarged by nearest) | bicubic | ours | target side by side: float32 [3, H, 4 W] on the CPU; without a target
+// clip, the first three.
 torch::Tensor comparison(Restorer& restorer, const ValidationClip& clip, std::int64_t frame,
                          const ColorOverrides& overrides);
 

@@ -1,0 +1,40 @@
+// libreelgrad.so's one exported function and the object behind it.
+#include "reelgrad/engine/engine.h"
+
+#include "reelgrad/engine/guarded.h"
+#include "reelgrad/engine/inspect_model.h"
+#include "reelgrad/engine/restore_session.h"
+#include "reelgrad/engine/train_session.h"
+
+namespace reelgrad {
+namespace {
+
+class TorchEngine : public Engine {
+ public:
+  Status train(const TrainRequest& request, Observer& observer, TrainResult& result) override {
+    return guarded([&] { train_session(request, observer, result); });
+  }
+  Status open_restorer(const RestoreRequest& request, std::unique_ptr<RestorerSession>& session) override {
+    return guarded([&] { session = open_restore_session(request); });
+  }
+  Status validate(const ValidateRequest& request, Observer& observer, ValidateResult& result) override {
+    return guarded([&] { validate_session(request, observer, result); });
+  }
+  Status preview(const PreviewRequest& request, Observer& observer) override {
+    return guarded([&] { preview_session(request, observer); });
+  }
+  Status inspect_model(const std::filesystem::path& model, InspectResult& result) override {
+    return guarded([&] { result.json = reelgrad::inspect_model(model); });
+  }
+};
+
+}  // namespace
+
+Engine* reelgrad_engine(int version, const log::Sink* sink) {
+  if (version != kEngineVersion) return nullptr;
+  if (sink && *sink) log::set_sink(*sink);
+  static TorchEngine engine;  // holds nothing: no torch object outlives main() in it
+  return &engine;
+}
+
+}  // namespace reelgrad

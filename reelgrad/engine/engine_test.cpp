@@ -1,0 +1,250 @@
+// The engine's own side of the seam, called directly: whole runs of a small network on a small clip.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "reelgrad/clip/clip.h"
+#include "reelgrad/engine/guarded.h"
+#include "reelgrad/engine/inspect_model.h"
+#include "reelgrad/engine/restore_session.h"
+#include "reelgrad/engine/train_session.h"
+#include "reelgrad/nn/weights.h"
+#include "reelgrad/record/run_folder.h"
+
+namespace reelgrad {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+constexpr const char* kScript = R"(
+import numpy as np
+import vapoursynth as vs
+core = vs.core
+y, x = np.mgrid[0:64, 0:96]
+def paint(n, f):
+    f = f.copy()
+    for p in range(3):
+        wave = np.sin(x / (2.3 + p) + n) + np.cos(y / (1.7 + p) - n)
+        np.copyto(np.asarray(f[p]), (wave * 50 + 128).astype(np.uint8))
+    return f
+blank = core.std.BlankClip(width=96, height=64, format=vs.RGB24, length=12)
+target = core.std.ModifyFrame(blank, blank, paint)
+target.set_output(0)
+target.resize.Bicubic(48, 32).set_output(1)
+)";
+
+class EngineTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(testing::TempDir()) /
+              (std::string("reelgrad_engine_") + testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    script_ = folder_ / "waves.vpy";
+    std::ofstream(script_) << kScript;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  TrainRequest request(const std::string& name) const {
+    TrainRequest request;
+    Config& config = request.config;
+    config.run.name = name;
+    config.run.dir = folder_ / name;
+    config.run.steps = 40;
+    config.run.device = "cpu";
+    config.run.deterministic = true;
+    config.run.log_every = 10;
+    ScriptConfig script;
+    script.path = script_;
+    config.data.script = {script};
+    config.data.batch = 4;
+    config.data.crop_px = 16;
+    config.data.segment_frames = 4;
+    config.data.pool_frames = 8;
+    config.data.reuse = 4;
+    config.model.options = {{"features", "8"}, {"convs", "2"}};
+    config.optimizer.lr = 2e-3;
+    config.validation.frames = "10:";
+    config.validation.every = 20;
+    config.checkpoint.every = 20;
+    return request;
+  }
+
+  TrainResult train(const TrainRequest& request) const {
+    Observer observer;
+    TrainResult result;
+    train_session(request, observer, result);
+    return result;
+  }
+
+  RestoreRequest restore_request(const fs::path& model) const {
+    RestoreRequest request;
+    request.model = model;
+    request.device = "cpu";
+    return request;
+  }
+
+  fs::path folder_, script_;
+};
+
+TEST_F(EngineTest, TrainsValidatesAndRestores) {
+  const TrainResult result = train(request("run"));
+  EXPECT_EQ(result.step, 40);
+  EXPECT_FALSE(result.interrupted);
+  EXPECT_FALSE(result.stopped_early);
+  EXPECT_EQ(result.run_folder, folder_ / "run");
+  EXPECT_GT(result.best_psnr_rgb, 10);
+  EXPECT_GT(result.best_step, 0);
+
+  Observer observer;
+  ValidateRequest validate{restore_request(result.run_folder), {script_, {}}, "10:"};
+  ValidateResult scores;
+  validate_session(validate, observer, scores);
+  ASSERT_EQ(scores.clips.size(), 1U);
+  EXPECT_EQ(scores.clips[0].name, "waves.vpy");
+  EXPECT_EQ(scores.clips[0].frames, 2);
+  EXPECT_NEAR(scores.ours.psnr_rgb, result.best_psnr_rgb, 1e-6) << "MODEL means the best checkpoint";
+  EXPECT_GT(scores.bicubic.psnr_rgb, 10);
+
+  PreviewRequest preview{restore_request(result.run_folder), {script_, {}}, 3, folder_ / "preview.png"};
+  preview_session(preview, observer);
+  EXPECT_GT(fs::file_size(preview.output), 1000U);
+  preview.frame = 12;
+  EXPECT_THROW(preview_session(preview, observer), Error);
+
+  const auto run = nlohmann::json::parse(inspect_model(result.run_folder));
+  EXPECT_EQ(run["kind"], "run");
+  EXPECT_EQ(run["arch"], "compact");
+  EXPECT_EQ(run["scale"], 2);
+  EXPECT_EQ(run["options"]["features"], "8");
+  EXPECT_EQ(run["checkpoints"].back()["step"], 40);
+  const fs::path newest = run["checkpoints"].back()["path"].get<std::string>();
+  EXPECT_EQ(nlohmann::json::parse(inspect_model(newest))["kind"], "checkpoint");
+  EXPECT_EQ(nlohmann::json::parse(inspect_model(find_model_file(newest)))["kind"], "model");
+}
+
+TEST_F(EngineTest, AResumedRunEqualsAnUnbrokenOne) {
+  train(request("whole"));
+  TrainRequest first = request("parts");
+  first.stop_at = 17;
+  const TrainResult stopped = train(first);
+  EXPECT_TRUE(stopped.stopped_early);
+  EXPECT_EQ(stopped.step, 17);
+  TrainRequest second = request("parts");
+  second.mode = RunMode::resume;
+  EXPECT_EQ(train(second).step, 40);
+
+  const auto model_of = [&](const char* run) {
+    return read_safetensors(folder_ / run / "checkpoints/step-000040/model.safetensors").tensors;
+  };
+  const NamedTensors whole = model_of("whole"), parts = model_of("parts");
+  ASSERT_EQ(whole.size(), parts.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_EQ(whole[i].first, parts[i].first);
+    EXPECT_TRUE(torch::equal(whole[i].second, parts[i].second)) << whole[i].first;
+  }
+}
+
+TEST_F(EngineTest, StopsWhenAskedAndSaves) {
+  struct Impatient : Observer {
+    bool stop_requested() override { return ++asked > 5; }
+    int asked = 0;
+  } observer;
+  TrainResult result;
+  train_session(request("run"), observer, result);
+  EXPECT_TRUE(result.interrupted);
+  EXPECT_LT(result.step, 40);
+  EXPECT_EQ(list_checkpoints(folder_ / "run").back().step, result.step);
+}
+
+TEST_F(EngineTest, WeightsOfAnotherRunAreTheStart) {
+  const TrainResult first = train(request("first"));
+  TrainRequest next = request("next");
+  next.config.model.weights = find_model_file(first.run_folder);
+  next.config.optimizer.lr = 1e-9;
+  next.config.run.steps = 1;
+  next.config.ema.decay = 0;
+  const TrainResult second = train(next);
+  EXPECT_NEAR(second.best_psnr_rgb, first.best_psnr_rgb, 1e-3);
+}
+
+TEST_F(EngineTest, SessionRestoresAFrameAndReportsErrorsAsValues) {
+  const TrainResult result = train(request("run"));
+  const std::unique_ptr<RestorerSession> session = open_restore_session(restore_request(result.run_folder));
+  EXPECT_EQ(session->scale(), 2);
+  EXPECT_EQ(session->window(), 1);
+  EXPECT_EQ(session->describe(), "whole frames, fp32, cpu");
+
+  const Script script = Script::open(script_);
+  const Frame frame = script.output(1)->frame(0);
+  OwnedPicture out(frame.view().format, 96, 64);
+  EXPECT_TRUE(session->restore({frame.view()}, "waves", 0, out.mutable_view()).ok);
+  OwnedPicture wrong(frame.view().format, 48, 32);
+  const Status status = session->restore({frame.view()}, "waves", 0, wrong.mutable_view());
+  EXPECT_FALSE(status.ok);
+  EXPECT_EQ(status.kind, ErrorKind::failed);
+  EXPECT_FALSE(status.message.empty());
+}
+
+ErrorKind kind_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.kind();
+  }
+  ADD_FAILURE() << "no error";
+  return ErrorKind::failed;
+}
+
+TEST_F(EngineTest, WrongRequestsAreRefusedBeforeAnyFrame) {
+  const TrainResult result = train(request("run"));
+  RestoreRequest restore = restore_request(result.run_folder);
+  restore.overrides.matrix_in = "sepia";
+  EXPECT_EQ(kind_of([&] { open_restore_session(restore); }), ErrorKind::usage);
+  restore = restore_request(folder_ / "missing.safetensors");
+  EXPECT_EQ(kind_of([&] { open_restore_session(restore); }), ErrorKind::failed);
+  restore = restore_request(result.run_folder);
+  restore.precision = "fp16";
+  EXPECT_EQ(kind_of([&] { open_restore_session(restore); }), ErrorKind::usage);
+
+  Observer observer;
+  ValidateResult scores;
+  ValidateRequest validate{restore_request(result.run_folder), {folder_ / "missing.vpy", {}}, ""};
+  EXPECT_EQ(kind_of([&] { validate_session(validate, observer, scores); }), ErrorKind::failed);
+  validate.clip.path = script_;
+  validate.frames = "90:";
+  EXPECT_EQ(kind_of([&] { validate_session(validate, observer, scores); }), ErrorKind::usage);
+
+  // A used run folder is left as it is.
+  EXPECT_EQ(kind_of([&] { train(request("run")); }), ErrorKind::usage);
+  EXPECT_EQ(list_checkpoints(folder_ / "run").back().step, 40);
+  // Nothing is made for a run that cannot be.
+  TrainRequest broken = request("broken");
+  broken.config.data.crop_px = 64;
+  EXPECT_EQ(kind_of([&] { train(broken); }), ErrorKind::usage);
+  EXPECT_FALSE(fs::exists(folder_ / "broken"));
+}
+
+TEST(Guarded, TranslatesEveryKind) {
+  EXPECT_TRUE(guarded([] {}).ok);
+  const Status own = guarded([] { throw Error(ErrorKind::no_device, "no card"); });
+  EXPECT_EQ(own.kind, ErrorKind::no_device);
+  EXPECT_EQ(own.message, "no card");
+  const Status memory = guarded([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "card full"); });
+  EXPECT_EQ(memory.kind, ErrorKind::out_of_memory);
+  EXPECT_THAT(memory.message, HasSubstr("card full"));
+  const Status torch_error = guarded([] { torch::ones({2}) + torch::ones({3}); });
+  EXPECT_EQ(torch_error.kind, ErrorKind::failed);
+  EXPECT_THAT(torch_error.message, testing::Not(HasSubstr("frame #0")));
+  EXPECT_EQ(guarded([] { throw std::bad_alloc(); }).kind, ErrorKind::out_of_memory);
+  EXPECT_EQ(guarded([] { throw std::runtime_error("x"); }).message, "x");
+  EXPECT_FALSE(guarded([] { throw 7; }).ok);
+}
+
+}  // namespace
+}  // namespace reelgrad

@@ -1,0 +1,117 @@
+#include "reelgrad/engine/restore_session.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <vector>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/base/text.h"
+#include "reelgrad/engine/guarded.h"
+#include "reelgrad/frames/color_props.h"
+#include "reelgrad/record/run_folder.h"
+#include "reelgrad/restore/restorer.h"
+#include "reelgrad/restore/validation.h"
+#include "reelgrad/train/trainer.h"
+
+namespace reelgrad {
+namespace {
+
+// A wrong override is known before the first frame: tried on a format and properties that have nothing else to refuse.
+void check_overrides(const ColorOverrides& overrides) {
+  VideoFormat format;
+  format.family = ColorFamily::yuv;
+  ColorProps props;
+  props.matrix = 1;
+  props.range = 0;
+  props.chroma_location = 0;
+  resolve_color(format, props, 720, overrides, "", 0);
+}
+
+Restorer make_restorer(const RestoreRequest& request) {
+  check_overrides(request.overrides);
+  RestoreOptions options;
+  options.device = resolve_device(request.device);
+  options.precision = request.precision;
+  options.tile_px = request.tile_px;
+  options.overlap_px = request.overlap_px;
+  options.overrides = request.overrides;
+  Model model = load_model(find_model_file(request.model));
+  return Restorer(std::move(model.network), model.spec, std::move(options));
+}
+
+class Session : public RestorerSession {
+ public:
+  explicit Session(Restorer restorer) : restorer_(std::move(restorer)) {}
+
+  int scale() const override { return restorer_.info().scale; }
+  int window() const override { return restorer_.info().window; }
+  Status restore(const std::vector<FrameView>& window, const std::string& clip_name, std::int64_t frame,
+                 const MutableFrameView& out) override {
+    return guarded([&] { restorer_.restore(window, clip_name, frame, out); });
+  }
+  std::string describe() const override { return restorer_.describe(); }
+
+ private:
+  Restorer restorer_;
+};
+
+Script open_clip(const ClipArgument& clip, Observer& observer) {
+  // Not a configuration's file: missing is ErrorKind::failed here.
+  if (!std::filesystem::exists(clip.path)) fail(fmt::format("{}: there is no such file", clip.path.string()));
+  OpenOptions options;
+  options.args = clip.args;
+  options.on_progress = [&observer](const std::string& text) { observer.status(text); };
+  return Script::open(clip.path, options);
+}
+
+QualityNumbers numbers(const QualityScores& scores) {
+  return {scores.psnr_rgb, scores.psnr_y, scores.ssim_rgb, scores.ssim_y};
+}
+
+}  // namespace
+
+std::unique_ptr<RestorerSession> open_restore_session(const RestoreRequest& request) {
+  return std::make_unique<Session>(make_restorer(request));
+}
+
+void validate_session(const ValidateRequest& request, Observer& observer, ValidateResult& result) {
+  Restorer restorer = make_restorer(request.restore);
+  const Script script = open_clip(request.clip, observer);
+  ValidationClip clip{request.clip.path.filename().string(), training_pair(script, restorer.info().scale)};
+  clip.end = clip.pair.target.info().frames;
+  if (!request.frames.empty()) {
+    const FrameRange range = parse_frame_range(request.frames, clip.end, "--frames");
+    clip.begin = range.begin;
+    clip.end = range.end;
+  }
+  const std::vector<ClipScores> scores =
+      measure(restorer, {clip}, request.restore.overrides, [&](std::int64_t done, std::int64_t total) {
+        observer.frames_done(done, total);
+        return !observer.stop_requested();
+      });
+  const ClipScores all = overall(scores);
+  result.ours = numbers(all.ours);
+  result.bicubic = numbers(all.bicubic);
+  for (const ClipScores& one : scores) {
+    result.clips.push_back({one.name, one.frames, numbers(one.ours), numbers(one.bicubic)});
+  }
+}
+
+void preview_session(const PreviewRequest& request, Observer& observer) {
+  Restorer restorer = make_restorer(request.restore);
+  const Script script = open_clip(request.clip, observer);
+  ValidationClip clip{request.clip.path.filename().string()};
+  if (script.output(0) && script.output(1)) {
+    clip.pair = training_pair(script, restorer.info().scale);
+  } else {
+    clip.pair.input = input_clip(script);
+  }
+  const std::int64_t frames = clip.pair.input.info().frames;
+  if (request.frame < 0 || request.frame >= frames) {
+    fail_usage(fmt::format("--frame {}: {} has frames 0 to {}", request.frame, clip.name, frames - 1));
+  }
+  write_png(request.output, comparison(restorer, clip, request.frame, request.restore.overrides));
+}
+
+}  // namespace reelgrad

@@ -1,0 +1,4 @@
+// What a decoy library holds.
+extern "C" int reelgrad_decoy() {
+  return 1;
+}

@@ -1,0 +1,146 @@
+#include "reelgrad/engine/train_session.h"
+
+#include <fmt/format.h>
+#include <torch/utils.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/base/log.h"
+#include "reelgrad/base/text.h"
+#include "reelgrad/data/loader.h"
+#include "reelgrad/nn/architectures.h"
+#include "reelgrad/record/run_folder.h"
+#include "reelgrad/restore/validation.h"
+#include "reelgrad/train/trainer.h"
+
+namespace reelgrad {
+namespace {
+
+Script open_script(const ScriptConfig& script, Observer& observer) {
+  OpenOptions options;
+  options.args = script.args;
+  options.on_progress = [&observer](const std::string& text) { observer.status(text); };
+  return Script::open(script.path, options);
+}
+
+ValidationClip validation_clip(const ScriptConfig& script, int scale, Observer& observer) {
+  ClipPair pair = training_pair(open_script(script, observer), scale);
+  const std::int64_t frames = pair.target.info().frames;
+  const std::int64_t end = script.end < 0 ? frames : script.end;
+  if (script.start >= end || end > frames) {
+    fail_usage(fmt::format("validation.script: {}: frames {} to {} do not lie within its {} frames",
+                           script.path.string(), script.start, end, frames));
+  }
+  return {script.path.filename().string(), std::move(pair), script.start, end};
+}
+
+// From scripts of its own, or from the frames of the training scripts that training leaves out; else none.
+std::vector<ValidationClip> validation_clips(const Config& config, const std::vector<TrainingClip>& training,
+                                             Observer& observer) {
+  std::vector<ValidationClip> clips;
+  for (const ScriptConfig& script : config.validation.script) {
+    clips.push_back(validation_clip(script, config.model.scale, observer));
+  }
+  if (!clips.empty() || config.validation.frames.empty()) return clips;
+  std::set<int> seen;  // a script may have given several spans
+  for (const TrainingClip& clip : training) {
+    if (!seen.insert(clip.span.script).second) continue;
+    const FrameRange range =
+        parse_frame_range(config.validation.frames, clip.pair.target.info().frames, "validation.frames");
+    const std::string name = config.data.script.at(clip.span.script).path.filename().string();
+    clips.push_back({name, clip.pair, range.begin, range.end});
+  }
+  return clips;
+}
+
+std::shared_ptr<Network> starting_network(const Config& config, const NetworkSpec& spec) {
+  torch::manual_seed(config.run.seed);
+  std::shared_ptr<Network> network = make_network(spec);
+  if (!config.model.weights.empty()) {
+    const std::filesystem::path file = find_model_file(config.model.weights);
+    torch::NoGradGuard no_grad;
+    load_strict(*network, read_safetensors(file).tensors, file.string());
+  }
+  return network;
+}
+
+// Passes everything on and remembers the best score, which each checkpoint carries.
+class BestRecorder : public Recorder {
+ public:
+  BestRecorder(Recorder& inner, TrainResult& result) : inner_(inner), result_(result) {}
+
+  void step(const StepRecord& record) override { inner_.step(record); }
+  void validation(const ValidationRecord& record) override { inner_.validation(record); }
+  void checkpoint(const Snapshot& snapshot) override {
+    inner_.checkpoint(snapshot);
+    remember(snapshot);
+  }
+  void remember(const Snapshot& snapshot) {
+    result_.step = snapshot.step;
+    if (!snapshot.best_score) return;
+    result_.best_psnr_rgb = *snapshot.best_score;
+    result_.best_step = snapshot.best_step;
+  }
+
+ private:
+  Recorder& inner_;
+  TrainResult& result_;
+};
+
+TrainProgress to_progress(std::int64_t step, std::int64_t steps, const StepRecord& record) {
+  TrainProgress progress;
+  progress.step = step;
+  progress.steps = steps;
+  progress.loss = record.loss;
+  progress.learning_rate = record.learning_rate;
+  progress.steps_per_second = record.steps_per_second;
+  progress.data_wait_share = record.data_wait_share;
+  progress.memory_mb = record.memory_mb;
+  return progress;
+}
+
+}  // namespace
+
+void train_session(const TrainRequest& request, Observer& observer, TrainResult& result) {
+  const Config& config = request.config;
+  apply_determinism(config.run.deterministic);
+  const torch::Device device = resolve_device(config.run.device);
+
+  // All that can be refused is opened before the run folder is touched.
+  std::vector<TrainingClip> clips =
+      open_training_clips(config, [&observer](const ScriptConfig& script) { return open_script(script, observer); });
+  std::vector<ValidationClip> validation = validation_clips(config, clips, observer);
+  const NetworkSpec spec = network_spec(config);
+  const std::shared_ptr<Network> network = starting_network(config, spec);
+  std::unique_ptr<Validator> validator;
+  if (!validation.empty()) {
+    validator = make_validator(std::move(validation), spec, config.data.overrides, device);
+  }
+
+  RunFolder folder(config, spec, request.mode);
+  result.run_folder = folder.path();
+  std::optional<Snapshot> resumed;
+  if (request.mode == RunMode::resume) resumed = folder.resume_point();
+  BestRecorder recorder(folder, result);
+  if (resumed) recorder.remember(*resumed);
+
+  TrainingLoader loader(std::move(clips), config, device, resumed ? resumed->step : 0);
+  log::info(fmt::format("training {} on {}: {}", spec.arch, device.str(), loader.describe()));
+  TrainerHooks hooks;
+  hooks.stop_requested = [&observer] { return observer.stop_requested(); };
+  hooks.progress = [&](std::int64_t step, const StepRecord& record) {
+    observer.train_progress(to_progress(step, config.run.steps, record));
+  };
+  Trainer trainer(config, network, device, loader, recorder, validator.get(), hooks);
+  if (resumed) trainer.restore(*resumed);
+  const TrainOutcome outcome = trainer.run(request.stop_at);
+  result.step = trainer.step();
+  result.interrupted = outcome == TrainOutcome::interrupted;
+  result.stopped_early = outcome == TrainOutcome::stopped_at;
+}
+
+}  // namespace reelgrad

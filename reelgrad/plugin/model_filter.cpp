@@ -1,0 +1,156 @@
+#include "reelgrad/plugin/model_filter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/clip/vs_convert.h"
+#include "reelgrad/plugin/engine_log.h"
+#include "reelgrad/plugin/vs_guard.h"
+
+namespace reelgrad::vs {
+namespace {
+
+constexpr const char* kFunction = "Model";
+
+class ModelFilter {
+ public:
+  ModelFilter(NodeHandle node, const VSVideoInfo& input, std::unique_ptr<RestorerSession> session)
+      : node_(std::move(node)), frames_(input.numFrames), output_(input), session_(std::move(session)) {
+    output_.width *= session_->scale();
+    output_.height *= session_->scale();
+  }
+
+  VSNode* node() const { return node_.get(); }
+  const VSVideoInfo& output() const { return output_; }
+  int window() const { return session_->window(); }
+
+  void request(int n, VSFrameContext* context, const VSAPI* api) const {
+    const int radius = window() / 2;
+    for (int i = std::max(0, n - radius); i <= std::min(frames_ - 1, n + radius); ++i) {
+      api->requestFrameFilter(i, node_.get(), context);
+    }
+  }
+
+  // The restored frame; its properties are the input's, all of which still hold: neither format nor shape changed.
+  const VSFrame* restore(int n, VSFrameContext* context, VSCore* core, const VSAPI* api) const {
+    const int radius = window() / 2;
+    std::vector<FrameHandle> frames;
+    std::vector<FrameView> views;
+    for (int i = n - radius; i <= n + radius; ++i) {
+      const int clamped = std::clamp(i, 0, frames_ - 1);
+      frames.emplace_back(api->getFrameFilter(clamped, node_.get(), context), FreeFrame{api});
+      views.push_back(frame_view(frames.back().get(), api));
+    }
+    VSFrame* out = api->newVideoFrame(&output_.format, output_.width, output_.height, frames[radius].get(), core);
+    FrameHandle owner(out, FreeFrame{api});
+    const EngineCall call(core, api);
+    const Status status = session_->restore(views, kFunction, n, writable_view(out, views[radius].format, api));
+    if (!status.ok) fail(fmt::format("frame {}: {}", n, status.message));
+    return owner.release();
+  }
+
+ private:
+  MutableFrameView writable_view(VSFrame* frame, const VideoFormat& format, const VSAPI* api) const {
+    MutableFrameView view{format, output_.width, output_.height};
+    for (int plane = 0; plane < format.planes(); ++plane) {
+      view.planes[plane] = {reinterpret_cast<std::byte*>(api->getWritePtr(frame, plane)), api->getStride(frame, plane)};
+    }
+    return view;
+  }
+
+  NodeHandle node_;
+  int frames_;
+  VSVideoInfo output_;
+  std::unique_ptr<RestorerSession> session_;
+};
+
+std::string text_argument(const VSMap* in, const char* key, const std::string& fallback, const VSAPI* api) {
+  int error = 0;
+  const char* data = api->mapGetData(in, key, 0, &error);
+  return error ? fallback : std::string(data, static_cast<std::size_t>(api->mapGetDataSize(in, key, 0, nullptr)));
+}
+
+int int_argument(const VSMap* in, const char* key, int fallback, int least, const VSAPI* api) {
+  int error = 0;
+  const std::int64_t value = api->mapGetInt(in, key, 0, &error);
+  if (error) return fallback;
+  if (value < least || value > 65536) fail_usage(fmt::format("{} is {}, allowed: {} to 65536", key, value, least));
+  return static_cast<int>(value);
+}
+
+void check_clip(const VSVideoInfo& info) {
+  const bool constant = info.format.colorFamily != cfUndefined && info.width > 0 && info.height > 0;
+  if (!constant) fail_usage("the clip's format or size varies, allowed: one format and size for all frames");
+  if (!to_video_format(info.format)) {
+    fail_usage(fmt::format("the clip has {}-bit integer samples, allowed: 8 to 16 bits, half or float",
+                           info.format.bitsPerSample));
+  }
+}
+
+RestoreRequest restore_request(const VSMap* in, const VSAPI* api) {
+  RestoreRequest request;
+  request.model = text_argument(in, "model", "", api);
+  request.device = text_argument(in, "device", request.device, api);
+  request.precision = text_argument(in, "precision", request.precision, api);
+  request.tile_px = int_argument(in, "tile", request.tile_px, 0, api);
+  request.overlap_px = int_argument(in, "overlap", request.overlap_px, -1, api);
+  request.overrides.matrix_in = text_argument(in, "matrix_in", request.overrides.matrix_in, api);
+  request.overrides.range_in = text_argument(in, "range_in", request.overrides.range_in, api);
+  request.overrides.chromaloc_in = text_argument(in, "chromaloc_in", request.overrides.chromaloc_in, api);
+  return request;
+}
+
+const VSFrame* VS_CC get_frame(int n, int reason, void* data, void**, VSFrameContext* context, VSCore* core,
+                               const VSAPI* api) {
+  const auto* filter = static_cast<const ModelFilter*>(data);
+  const VSFrame* result = nullptr;
+  guarded(
+      kFunction, [&](const char* message) { api->setFilterError(message, context); },
+      [&] {
+        if (reason == arInitial) filter->request(n, context, api);
+        if (reason == arAllFramesReady) result = filter->restore(n, context, core, api);
+      });
+  return result;
+}
+
+void VS_CC free_filter(void* data, VSCore*, const VSAPI*) {
+  delete static_cast<ModelFilter*>(data);
+}
+
+void create(const VSMap* in, VSMap* out, VSCore* core, const VSAPI* api) {
+  NodeHandle node(api->mapGetNode(in, "clip", 0, nullptr), FreeNode{api});
+  const VSVideoInfo input = *api->getVideoInfo(node.get());
+  check_clip(input);
+  const EngineCall call(core, api);
+  std::unique_ptr<RestorerSession> session;
+  engine().open_restorer(restore_request(in, api), session).raise();
+
+  auto filter = std::make_unique<ModelFilter>(std::move(node), input, std::move(session));
+  const VSVideoInfo output = filter->output();
+  const VSFilterDependency dependency{filter->node(), filter->window() == 1 ? rpStrictSpatial : rpGeneral};
+  // The session takes one call at a time: VapourSynth's other threads are better used on the clip's own filters.
+  api->createVideoFilter(out, kFunction, &output, get_frame, free_filter, fmParallelRequests, &dependency, 1,
+                         filter.release(), core);
+}
+
+void VS_CC create_callback(const VSMap* in, VSMap* out, void*, VSCore* core, const VSAPI* api) {
+  guarded(
+      kFunction, [&](const char* message) { api->mapSetError(out, message); }, [&] { create(in, out, core, api); });
+}
+
+}  // namespace
+
+void register_model(VSPlugin* plugin, const VSPLUGINAPI* api) {
+  api->registerFunction(kFunction,
+                        "clip:vnode;model:data;device:data:opt;precision:data:opt;tile:int:opt;overlap:int:opt;"
+                        "matrix_in:data:opt;range_in:data:opt;chromaloc_in:data:opt;",
+                        "clip:vnode;", create_callback, nullptr, plugin);
+}
+
+}  // namespace reelgrad::vs

@@ -1,0 +1,261 @@
+#include "reelgrad/restore/validation.h"
+
+#include <torch/nn/functional.h>
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/clip/frame_stream.h"
+#include "reelgrad/frames/color_props.h"
+#include "reelgrad/frames/convert.h"
+#include "reelgrad/restore/metrics.h"
+
+namespace reelgrad {
+namespace {
+
+// A frame as what scores are taken from and people look at: RGB, or gray for a gray clip.
+torch::Tensor displayed(const FrameView& view, const ColorOverrides& overrides, const std::string& name,
+                        std::int64_t frame) {
+  const ColorSpec color = resolve_color(view.format, view.color, view.height, overrides, name, frame);
+  const bool gray = view.format.family == ColorFamily::gray;
+  return to_tensor(view, color, gray ? NetworkColor::gray : NetworkColor::rgb, torch::kCPU);
+}
+
+torch::Tensor displayed(const Frame& frame, const ColorOverrides& overrides, const Clip& clip) {
+  return displayed(frame.view(), overrides, clip.name(), frame.number());
+}
+
+// A gray picture and a colour one are compared in colour.
+torch::Tensor with_channels(const torch::Tensor& picture, std::int64_t channels) {
+  return picture.size(0) == channels ? picture : picture.expand({channels, -1, -1});
+}
+
+QualityScores score(const torch::Tensor& picture, const torch::Tensor& target) {
+  const std::int64_t channels = std::max(picture.size(0), target.size(0));
+  return quality(with_channels(picture, channels), with_channels(target, channels));
+}
+
+// What a user would get: the restored frame at the target's depth and subsampling (the input's own where the families
+// differ), read back. So the network is not favoured over bicubic by a rounding it was spared.
+torch::Tensor restored_frame(Restorer& restorer, const std::vector<FrameView>& window, const ClipPair& pair,
+                             std::int64_t frame, const ColorOverrides& overrides) {
+  const FrameView& middle = window[window.size() / 2];
+  VideoFormat format = middle.format;
+  if (pair.target && pair.target.info().format.family == format.family) format = pair.target.info().format;
+  const int scale = restorer.info().scale;
+  OwnedPicture picture(format, middle.width * scale, middle.height * scale, middle.color);
+  restorer.restore(window, pair.input.name(), frame, picture.mutable_view());
+  return displayed(picture.view(), overrides, pair.input.name(), frame);
+}
+
+std::int64_t clamp_frame(const Clip& clip, std::int64_t frame) {
+  return std::clamp<std::int64_t>(frame, 0, clip.info().frames - 1);
+}
+
+// The frames around each of [begin, end) in turn; a clip's first and last frame stand for what lies beyond.
+class Windows {
+ public:
+  Windows(const Clip& clip, std::int64_t begin, std::int64_t end, int window)
+      : window_(static_cast<std::size_t>(window)), stream_(clip, numbers(clip, begin, end, window / 2)) {}
+
+  // Valid until the next call.
+  std::vector<FrameView> next() {
+    if (!frames_.empty()) frames_.pop_front();
+    while (frames_.size() < window_) {
+      std::optional<Frame> frame = stream_.next();
+      if (!frame) fail("a validation clip ended early");
+      frames_.push_back(std::move(*frame));
+    }
+    std::vector<FrameView> views;
+    for (const Frame& frame : frames_) views.push_back(frame.view());
+    return views;
+  }
+
+ private:
+  static std::vector<std::int64_t> numbers(const Clip& clip, std::int64_t begin, std::int64_t end, int radius) {
+    std::vector<std::int64_t> result;
+    for (std::int64_t n = begin - radius; n < end + radius; ++n) result.push_back(clamp_frame(clip, n));
+    return result;
+  }
+
+  std::size_t window_;
+  std::deque<Frame> frames_;
+  FrameStream stream_;
+};
+
+Frame next_frame(FrameStream& stream) {
+  std::optional<Frame> frame = stream.next();
+  if (!frame) fail("a validation clip ended early");
+  return *std::move(frame);
+}
+
+Clip bicubic_of(const ClipPair& pair, int scale) {
+  const ClipInfo& info = pair.input.info();
+  return pair.input.bicubic(info.width * scale, info.height * scale);
+}
+
+void add(QualityScores& sum, const QualityScores& scores) {
+  sum.psnr_rgb += scores.psnr_rgb;
+  sum.psnr_y += scores.psnr_y;
+  sum.ssim_rgb += scores.ssim_rgb;
+  sum.ssim_y += scores.ssim_y;
+}
+
+QualityScores scaled(QualityScores scores, double factor) {
+  scores.psnr_rgb *= factor;
+  scores.psnr_y *= factor;
+  scores.ssim_rgb *= factor;
+  scores.ssim_y *= factor;
+  return scores;
+}
+
+using OnFrame = std::function<void()>;
+
+QualityScores measure_network(Restorer& restorer, const ValidationClip& clip, const ColorOverrides& overrides,
+                              const OnFrame& on_frame) {
+  Windows windows(clip.pair.input, clip.begin, clip.end, restorer.info().window);
+  FrameStream targets(clip.pair.target, clip.begin, clip.end - clip.begin);
+  QualityScores sum;
+  for (std::int64_t n = clip.begin; n < clip.end; ++n) {
+    const torch::Tensor ours = restored_frame(restorer, windows.next(), clip.pair, n, overrides);
+    add(sum, score(ours, displayed(next_frame(targets), overrides, clip.pair.target)));
+    if (on_frame) on_frame();
+  }
+  return scaled(sum, 1.0 / static_cast<double>(clip.end - clip.begin));
+}
+
+QualityScores measure_bicubic(const ValidationClip& clip, int scale, const ColorOverrides& overrides) {
+  const Clip bicubic = bicubic_of(clip.pair, scale);
+  FrameStream pictures(bicubic, clip.begin, clip.end - clip.begin);
+  FrameStream targets(clip.pair.target, clip.begin, clip.end - clip.begin);
+  QualityScores sum;
+  for (std::int64_t n = clip.begin; n < clip.end; ++n) {
+    add(sum, score(displayed(next_frame(pictures), overrides, bicubic),
+                   displayed(next_frame(targets), overrides, clip.pair.target)));
+  }
+  return scaled(sum, 1.0 / static_cast<double>(clip.end - clip.begin));
+}
+
+// Keeps the process's generators as they were, whatever happens inside.
+class GeneratorGuard {
+ public:
+  GeneratorGuard() : generator_(at::globalContext().defaultGenerator(torch::kCPU)), state_(generator_.get_state()) {}
+  GeneratorGuard(const GeneratorGuard&) = delete;
+  GeneratorGuard& operator=(const GeneratorGuard&) = delete;
+  ~GeneratorGuard() { generator_.set_state(state_); }
+
+ private:
+  at::Generator generator_;
+  torch::Tensor state_;
+};
+
+std::shared_ptr<Network> scratch_network(const NetworkSpec& spec) {
+  GeneratorGuard guard;  // initialising a network draws
+  return make_network(spec);
+}
+
+class ClipValidator : public Validator {
+ public:
+  ClipValidator(std::vector<ValidationClip> clips, const NetworkSpec& spec, const ColorOverrides& overrides,
+                torch::Device device)
+      : clips_(std::move(clips)), overrides_(overrides), network_(scratch_network(spec)) {
+    RestoreOptions options;
+    options.device = device;
+    options.precision = "fp32";  // scores of one run must not change with the card
+    options.overrides = overrides;
+    restorer_ = std::make_unique<Restorer>(network_, spec, options);
+  }
+
+  ValidationRecord validate(Network& network, std::int64_t step) override {
+    {
+      torch::NoGradGuard no_grad;
+      load_strict(*network_, state_dict(network), "the network in training");
+    }
+    if (bicubic_.empty()) {
+      for (const ValidationClip& clip : clips_) {
+        bicubic_.push_back(measure_bicubic(clip, restorer_->info().scale, overrides_));
+      }
+    }
+    std::vector<ClipScores> scores;
+    for (std::size_t i = 0; i < clips_.size(); ++i) {
+      scores.push_back({clips_[i].name, clips_[i].end - clips_[i].begin,
+                        measure_network(*restorer_, clips_[i], overrides_, {}), bicubic_[i]});
+    }
+    const ClipScores all = overall(scores);
+    ValidationRecord record;
+    record.step = step;
+    record.frames = all.frames;
+    record.ours = all.ours;
+    record.bicubic = all.bicubic;
+    record.preview =
+        comparison(*restorer_, clips_.front(), (clips_.front().begin + clips_.front().end) / 2, overrides_);
+    return record;
+  }
+
+ private:
+  std::vector<ValidationClip> clips_;
+  ColorOverrides overrides_;
+  std::shared_ptr<Network> network_;  // the restorer's; its weights are replaced at each validation
+  std::unique_ptr<Restorer> restorer_;
+  std::vector<QualityScores> bicubic_;  // of each clip, once measured
+};
+
+}  // namespace
+
+std::vector<ClipScores> measure(Restorer& restorer, const std::vector<ValidationClip>& clips,
+                                const ColorOverrides& overrides,
+                                const std::function<bool(std::int64_t done, std::int64_t total)>& on_frame) {
+  std::int64_t done = 0, total = 0;
+  for (const ValidationClip& clip : clips) total += clip.end - clip.begin;
+  std::vector<ClipScores> result;
+  for (const ValidationClip& clip : clips) {
+    ClipScores scores{clip.name, clip.end - clip.begin};
+    scores.ours = measure_network(restorer, clip, overrides, [&] {
+      if (on_frame && !on_frame(++done, total)) throw Error(ErrorKind::interrupted, "interrupted");
+    });
+    scores.bicubic = measure_bicubic(clip, restorer.info().scale, overrides);
+    result.push_back(scores);
+  }
+  return result;
+}
+
+ClipScores overall(const std::vector<ClipScores>& clips) {
+  ClipScores all;
+  for (const ClipScores& clip : clips) {
+    all.frames += clip.frames;
+    add(all.ours, scaled(clip.ours, static_cast<double>(clip.frames)));
+    add(all.bicubic, scaled(clip.bicubic, static_cast<double>(clip.frames)));
+  }
+  if (all.frames == 0) return all;
+  all.ours = scaled(all.ours, 1.0 / static_cast<double>(all.frames));
+  all.bicubic = scaled(all.bicubic, 1.0 / static_cast<double>(all.frames));
+  return all;
+}
+
+torch::Tensor comparison(Restorer& restorer, const ValidationClip& clip, std::int64_t frame,
+                         const ColorOverrides& overrides) {
+  namespace F = torch::nn::functional;
+  const int scale = restorer.info().scale;
+  Windows windows(clip.pair.input, frame, frame + 1, restorer.info().window);
+  const std::vector<FrameView> window = windows.next();
+  const torch::Tensor input =
+      displayed(window[window.size() / 2], overrides, clip.pair.input.name(), frame).unsqueeze(0);
+  const std::vector<std::int64_t> size{input.size(2) * scale, input.size(3) * scale};
+  const Clip bicubic = bicubic_of(clip.pair, scale);
+  std::vector<torch::Tensor> pictures{
+      F::interpolate(input, F::InterpolateFuncOptions().size(size).mode(torch::kNearest))[0],
+      displayed(bicubic.frame(frame), overrides, bicubic),
+      restored_frame(restorer, window, clip.pair, frame, overrides)};
+  if (clip.pair.target) pictures.push_back(displayed(clip.pair.target.frame(frame), overrides, clip.pair.target));
+  for (torch::Tensor& picture : pictures) picture = with_channels(picture, 3);
+  return torch::cat(pictures, 2).clamp_(0, 1);
+}
+
+std::unique_ptr<Validator> make_validator(std::vector<ValidationClip> clips, const NetworkSpec& spec,
+                                          const ColorOverrides& overrides, torch::Device device) {
+  return std::make_unique<ClipValidator>(std::move(clips), spec, overrides, device);
+}
+
+}  // namespace reelgrad

@@ -1,0 +1,218 @@
+#include "reelgrad/restore/validation.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/base/process.h"
+#include "reelgrad/restore/test_networks.h"
+
+namespace reelgrad {
+namespace {
+
+// Six frames of waves that move, 96x64 in RGB24, with a half-size input; frame 4 of the input fails when asked to.
+constexpr const char* kScript = R"(
+import numpy as np
+import vapoursynth as vs
+core = vs.core
+fail = globals().get("fail", "no") == "yes"
+y, x = np.mgrid[0:64, 0:96]
+def paint(n, f):
+    f = f.copy()
+    for p in range(3):
+        wave = np.sin(x / (2.3 + p) + n) + np.cos(y / (1.7 + p) - n)
+        np.copyto(np.asarray(f[p]), (wave * 50 + 128).astype(np.uint8))
+    return f
+def broken(n, f):
+    if n == 4:
+        raise ValueError("the tape is torn")
+    return f
+blank = core.std.BlankClip(width=96, height=64, format=vs.RGB24, length=6)
+target = core.std.ModifyFrame(blank, blank, paint)
+small = target.resize.Bicubic(48, 32)
+target.set_output(0)
+(core.std.ModifyFrame(small, small, broken) if fail else small).set_output(1)
+)";
+
+class ValidationTest : public testing::Test {
+ protected:
+  static std::filesystem::path script_path() {
+    const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "reelgrad_validation.vpy";
+    std::ofstream(path) << kScript;
+    return path;
+  }
+
+  static ValidationClip clip(bool fail = false) {
+    OpenOptions options;
+    if (fail) options.args["fail"] = "yes";
+    return {"waves", training_pair(Script::open(script_path(), options), 2), 1, 6};
+  }
+
+  static Restorer restorer(int tile = 0) {
+    RestoreOptions options;
+    options.precision = "fp32";
+    options.tile_px = tile;
+    return Restorer(compact(), spec(), options);
+  }
+
+  static NetworkSpec spec() {
+    NetworkSpec spec;
+    spec.options = {{"features", "8"}, {"convs", "2"}};
+    return spec;
+  }
+
+  static std::shared_ptr<Network> compact() {
+    torch::manual_seed(21);
+    return make_network(spec());
+  }
+};
+
+// The same numbers from VapourSynth's own frames and numpy.
+constexpr const char* kReference = R"(
+import sys, runpy
+import numpy as np, vapoursynth as vs
+runpy.run_path(sys.argv[1])
+target, small = (vs.get_output(i).clip for i in (0, 1))
+bicubic = small.resize.Bicubic(96, 64)
+def planes(clip, n):
+    frame = clip.get_frame(n)
+    return np.stack([np.asarray(frame[p]) for p in range(3)]).astype(np.float64) / 255
+def y(p):
+    return (65.481 * p[0] + 128.553 * p[1] + 24.966 * p[2] + 16) / 255
+def psnr(a, b):
+    return 10 * np.log10(1 / ((a - b) ** 2).mean())
+rgb = np.mean([psnr(planes(bicubic, n), planes(target, n)) for n in range(1, 6)])
+luma = np.mean([psnr(y(planes(bicubic, n)), y(planes(target, n))) for n in range(1, 6)])
+print(rgb, luma)
+)";
+
+TEST_F(ValidationTest, BicubicScoresEqualVapourSynthAndNumpy) {
+  Restorer ours = restorer();
+  const std::vector<ClipScores> scores = measure(ours, {clip()}, {});
+  const ProcessResult reference =
+      run_process({REELGRAD_TEST_PYTHON, "-c", kReference, script_path().string()}, std::chrono::seconds(60));
+  ASSERT_EQ(reference.exit_code, 0) << reference.err;
+  double rgb = 0, y = 0;
+  std::istringstream(reference.out) >> rgb >> y;
+  ASSERT_EQ(scores.size(), 1U);
+  EXPECT_EQ(scores[0].name, "waves");
+  EXPECT_EQ(scores[0].frames, 5);
+  EXPECT_NEAR(scores[0].bicubic.psnr_rgb, rgb, 1e-4);
+  EXPECT_NEAR(scores[0].bicubic.psnr_y, y, 1e-4);
+  EXPECT_GT(scores[0].bicubic.ssim_rgb, 0.5);
+  EXPECT_LT(scores[0].ours.psnr_rgb, rgb) << "an untrained network cannot be better";
+}
+
+TEST_F(ValidationTest, TiledScoresEqualWholeOnes) {
+  Restorer whole = restorer(), tiled = restorer(16);
+  const ClipScores a = overall(measure(whole, {clip()}, {})), b = overall(measure(tiled, {clip()}, {}));
+  EXPECT_NEAR(a.ours.psnr_rgb, b.ours.psnr_rgb, 1e-3);
+  EXPECT_NEAR(a.ours.ssim_y, b.ours.ssim_y, 1e-5);
+}
+
+TEST_F(ValidationTest, OverallWeighsByFrames) {
+  ClipScores a{"a", 1}, b{"b", 3};
+  a.ours.psnr_rgb = 20;
+  b.ours.psnr_rgb = 40;
+  a.bicubic.ssim_y = 1;
+  const ClipScores all = overall({a, b});
+  EXPECT_EQ(all.frames, 4);
+  EXPECT_DOUBLE_EQ(all.ours.psnr_rgb, 35);
+  EXPECT_DOUBLE_EQ(all.bicubic.ssim_y, 0.25);
+}
+
+TEST_F(ValidationTest, ValidatorLeavesTrainingAsItWas) {
+  const std::shared_ptr<Network> network = compact();
+  network->train();
+  const NamedTensors state = state_dict(*network);
+  std::vector<torch::Tensor> before;
+  for (const auto& [name, tensor] : state) before.push_back(tensor.clone());
+  const torch::Tensor generator = at::globalContext().defaultGenerator(torch::kCPU).get_state();
+
+  const std::unique_ptr<Validator> validator = make_validator({clip()}, spec(), {}, torch::kCPU);
+  const ValidationRecord first = validator->validate(*network, 10);
+  EXPECT_EQ(first.step, 10);
+  EXPECT_EQ(first.frames, 5);
+  EXPECT_TRUE(network->is_training());
+  EXPECT_TRUE(torch::equal(generator, at::globalContext().defaultGenerator(torch::kCPU).get_state()));
+  for (std::size_t i = 0; i < state.size(); ++i) EXPECT_TRUE(torch::equal(state[i].second, before[i]));
+
+  Restorer same = restorer();
+  const ClipScores measured = overall(measure(same, {clip()}, {}));
+  EXPECT_EQ(first.ours.psnr_rgb, measured.ours.psnr_rgb);
+  EXPECT_EQ(first.bicubic.ssim_rgb, measured.bicubic.ssim_rgb);
+
+  // Other weights: other scores, the same bicubic.
+  {
+    torch::NoGradGuard no_grad;
+    for (torch::Tensor& parameter : network->parameters()) parameter.mul_(0.5);
+  }
+  const ValidationRecord second = validator->validate(*network, 20);
+  EXPECT_NE(second.ours.psnr_rgb, first.ours.psnr_rgb);
+  EXPECT_EQ(second.bicubic.psnr_rgb, first.bicubic.psnr_rgb);
+  EXPECT_EQ(first.preview.sizes(), (std::vector<std::int64_t>{3, 64, 4 * 96}));
+}
+
+TEST_F(ValidationTest, ComparisonWithAndWithoutTarget) {
+  Restorer ours = restorer();
+  ValidationClip pair = clip();
+  const torch::Tensor four = comparison(ours, pair, 3, {});
+  EXPECT_EQ(four.sizes(), (std::vector<std::int64_t>{3, 64, 4 * 96}));
+  const Frame small = pair.pair.input.frame(3), large = pair.pair.target.frame(3);
+  const auto sample = [](const Frame& frame, int x, int y) {
+    const FrameView view = frame.view();
+    return std::to_integer<int>(view.planes[1].data[y * view.planes[1].stride_bytes + x]) / 255.0;
+  };
+  EXPECT_NEAR(four[1][21][30].item<double>(), sample(small, 15, 10), 1e-6);
+  EXPECT_NEAR(four[1][21][3 * 96 + 30].item<double>(), sample(large, 30, 21), 1e-6);
+  pair.pair.target = Clip();
+  EXPECT_TRUE(torch::equal(comparison(ours, pair, 3, {}), four.narrow(2, 0, 3 * 96)));
+}
+
+TEST_F(ValidationTest, AFailingFrameRaisesItsOwnError) {
+  Restorer ours = restorer();
+  try {
+    measure(ours, {clip(/*fail=*/true)}, {});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("4"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("the tape is torn"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(ValidationTest, StopsWhenAsked) {
+  Restorer ours = restorer();
+  std::int64_t seen = 0;
+  try {
+    measure(ours, {clip()}, {}, [&](std::int64_t done, std::int64_t total) {
+      EXPECT_EQ(total, 5);
+      return (seen = done) < 2;
+    });
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::interrupted);
+  }
+  EXPECT_EQ(seen, 2);
+}
+
+TEST_F(ValidationTest, NoFrameIsLostWhenMemoryRunsOut) {
+  auto network = std::make_shared<ThreeConvs>();
+  NetworkSpec same_size;
+  same_size.scale = 1;
+  Restorer whole(network, same_size, {});
+  ValidationClip pair = clip();
+  pair.pair.target = pair.pair.input;
+  const double expected = overall(measure(whole, {pair}, {})).ours.psnr_rgb;
+  network->memory_px = 40 * 40;
+  EXPECT_NEAR(overall(measure(whole, {pair}, {})).ours.psnr_rgb, expected, 1e-3);
+  EXPECT_NE(whole.describe().find("tiles"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace reelgrad
