@@ -1,9 +1,10 @@
-# The Python environment that holds torch and VapourSynth: REELGRAD_PYTHON (cache or environment), the checkout's .venv,
-# an activated environment, or python3 on PATH. Sets REELGRAD_PYTHON, REELGRAD_SITE, REELGRAD_TORCH_DIR, REELGRAD_VS_DIR.
-if(NOT REELGRAD_PYTHON)
-  if(DEFINED ENV{REELGRAD_PYTHON})
-    set(REELGRAD_PYTHON $ENV{REELGRAD_PYTHON})
-  elseif(EXISTS ${CMAKE_SOURCE_DIR}/.venv/bin/python)
+# The Python environment that holds torch and VapourSynth: REELGRAD_PYTHON (environment, then cache), the checkout's
+# .venv, an activated environment, or python3 on PATH. Sets REELGRAD_PYTHON, REELGRAD_TORCH_DIR, REELGRAD_TORCH_VERSION,
+# REELGRAD_TORCH_CUDA, REELGRAD_VS_DIR and REELGRAD_NVIDIA_DIR.
+if(DEFINED ENV{REELGRAD_PYTHON})
+  set(REELGRAD_PYTHON $ENV{REELGRAD_PYTHON})
+elseif(NOT REELGRAD_PYTHON)
+  if(EXISTS ${CMAKE_SOURCE_DIR}/.venv/bin/python)
     set(REELGRAD_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python)
   elseif(DEFINED ENV{VIRTUAL_ENV})
     set(REELGRAD_PYTHON $ENV{VIRTUAL_ENV}/bin/python)
@@ -25,3 +26,11 @@ list(GET located 1 REELGRAD_TORCH_VERSION)
 list(GET located 2 REELGRAD_TORCH_CUDA)
 list(GET located 3 REELGRAD_VS_DIR)
 list(GET located 4 REELGRAD_NVIDIA_DIR)
+
+# nvcc and Torch's own finds stay in the cache: they would not follow another torch.
+set(found_torch "torch ${REELGRAD_TORCH_VERSION} in ${REELGRAD_TORCH_DIR}")
+if(REELGRAD_CONFIGURED_TORCH AND NOT REELGRAD_CONFIGURED_TORCH STREQUAL found_torch)
+  message(FATAL_ERROR "this build folder was made for ${REELGRAD_CONFIGURED_TORCH}, the environment now has ${found_torch}: "
+                      "start it afresh with cmake --fresh --preset …")
+endif()
+set(REELGRAD_CONFIGURED_TORCH ${found_torch} CACHE INTERNAL "what this build folder was made for")

@@ -95,7 +95,7 @@ python_from_uv() {
     [ -x "$uv" ] || { python3 -m venv "$root/build/uv" && "$root/build/uv/bin/pip" install -q uv; } >&2 || return 1
   fi
   say "No Python 3.12 with a shared library here: uv fetches one."
-  "$uv" python install 3.12 >&2 && "$uv" python find --no-project 3.12
+  "$uv" python install 3.12 >&2 && "$uv" python find --no-project --python-preference only-managed 3.12
 }
 
 make_venv() {
@@ -105,8 +105,8 @@ make_venv() {
     install_packages python3-venv libpython3-dev  # Ubuntu's own Python then will do; elsewhere uv needs them
     python=$(find_python) || python=$(python_from_uv) && python_is_usable "$python"
   } || die "no Python 3.12, 3.13 or 3.14 with a shared libpython was found on PATH or in pyenv, and uv could not fetch one" \
-    "(that needs the open internet). Install one, for example: pyenv install 3.12 with" \
-    "PYTHON_CONFIGURE_OPTS=--enable-shared; or name an environment: REELGRAD_PYTHON=/path/to/python scripts/setup.sh"
+    "(that needs the open internet). Install one, for example:" \
+    "PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install 3.12; or name an environment: REELGRAD_PYTHON=/path/to/python scripts/setup.sh"
   say "Making .venv with $python"
   "$python" -m venv --clear "$venv"
 }
