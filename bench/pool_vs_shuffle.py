@@ -19,7 +19,7 @@ def final_psnr(args, seed, pool):
                     "model.convs": args.convs, "data.batch": 8, "data.crop_px": 48, "optimizer.lr": 1e-3,
                     "validation.every": args.steps, **pool}
         options = [word for key, value in settings.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-        subprocess.run([f"{args.built}/reelgrad", "train", f"{ROOT}/examples/sr2x.toml", *options], check=True,
+        subprocess.run([f"{args.built}/bin/reelgrad", "train", f"{ROOT}/examples/sr2x.toml", *options], check=True,
                        stderr=subprocess.DEVNULL)
         lines = map(json.loads, pathlib.Path(folder, "run", "metrics.jsonl").read_text().splitlines())
         return [line["validation"]["ours"]["psnr_rgb"] for line in lines if "validation" in line][-1]

@@ -21,7 +21,7 @@ def ours(args):
                     "data.crop_px": args.crop, "validation.every": 10**9, "validation.frames": "131:",
                     "checkpoint.every": 10**9}
         options = [word for key, value in settings.items() for word in ("--set", f'{key}={json.dumps(value)}')]
-        subprocess.run([f"{args.built}/reelgrad", "train", f"{ROOT}/examples/sr2x.toml", *options], check=True,
+        subprocess.run([f"{args.built}/bin/reelgrad", "train", f"{ROOT}/examples/sr2x.toml", *options], check=True,
                        stderr=subprocess.DEVNULL)
         lines = map(json.loads, pathlib.Path(folder, "run", "metrics.jsonl").read_text().splitlines())
         rates = [line["it_per_s"] for line in lines if "it_per_s" in line]

@@ -15,7 +15,7 @@ build_everything() {
   (cd "$root" && cmake --preset release >"$root/build-configure.log" 2>&1) ||
     { cat "$root/build-configure.log" >&2; exit 1; }
   rm -f "$root/build-configure.log"
-  (cd "$root" && cmake --build --preset release --target reelgrad reelgrad_engine reelgrad_plugin)
+  (cd "$root" && cmake --build --preset release --target reelgrad reelgrad_engine reelgrad_vs)
   built="$root/build/release"
 }
 
@@ -28,7 +28,7 @@ case "${1:-}" in
   --built) built=$(cd "${2:?usage: demo.sh --built DIR}" && pwd) ;;
   *) echo "usage: demo.sh [--built DIR]" >&2; exit 2 ;;
 esac
-reelgrad="$built/reelgrad"
+reelgrad="$built/bin/reelgrad"
 
 cards=$("$reelgrad" devices --json | python3 -c 'import json, sys; print(sum(d["will_run"] for d in json.load(sys.stdin)))')
 if [ "$cards" -gt 0 ]; then

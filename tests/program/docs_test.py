@@ -22,8 +22,8 @@ class Docs(ProgramTest):
         model = self.trained_run()
         work = self.folder / "page"
         work.mkdir()
-        env = {**os.environ, "CLIP": str(example_clip()), "MODEL": str(model), "PLUGIN": str(BUILD / "libreelgrad_vs.so"),
-               "PATH": f"{BUILD}:{os.environ['PATH']}"}
+        env = {**os.environ, "CLIP": str(example_clip()), "MODEL": str(model), "PLUGIN": str(BUILD / "lib" / "libreelgrad_vs.so"),
+               "PATH": f"{BUILD}/bin:{os.environ['PATH']}"}
         for kind, code in re.findall(r"^```(\w*)\n(.*?)^```", (SOURCE / page).read_text(), re.M | re.S):
             with self.subTest(page=page, code=code):
                 if kind == "sh":

@@ -10,7 +10,7 @@ import unittest
 
 SOURCE = pathlib.Path(os.environ["REELGRAD_SOURCE"])
 BUILD = pathlib.Path(os.environ["REELGRAD_BUILD"])
-REELGRAD = BUILD / "reelgrad"
+REELGRAD = BUILD / "bin" / "reelgrad"
 
 
 def example_clip(name="bigbuckbunny.mp4"):
