@@ -44,7 +44,12 @@ json device_list(const Facts& facts) {
 }
 
 std::string to_text(const json& value) {
-  return value.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return value.dump(2, ' ', false, json::error_handler_t::replace);
+}
+
+std::string without_last_newline(std::string text) {
+  text.pop_back();
+  return text;
 }
 
 std::string or_missing(const std::string& text) {
@@ -93,7 +98,7 @@ std::string devices_json(const Facts& facts) {
 }
 
 std::string devices_text(const Facts& facts) {
-  if (facts.devices.empty()) return "no CUDA card can be used (see reelgrad doctor); device = \"cpu\" works\n";
+  if (facts.devices.empty()) return "no CUDA card can be used (see reelgrad doctor); device = \"cpu\" works";
   std::string text = row("driver", driver_row(facts));
   for (const DeviceFacts& device : facts.devices) {
     const std::string free = device.memory_free_mb < 0 ? "" : fmt::format(", {} MiB free", device.memory_free_mb);
@@ -103,7 +108,7 @@ std::string devices_text(const Facts& facts) {
                             device.compute_minor, device.memory_total_mb, free,
                             reason.empty() ? "will run" : "will not run, " + reason));
   }
-  return text;
+  return without_last_newline(text);
 }
 
 std::string doctor_text(const Facts& facts, const std::vector<Finding>& findings) {
@@ -112,14 +117,14 @@ std::string doctor_text(const Facts& facts, const std::vector<Finding>& findings
   text += row("VapourSynth", vapoursynth_row(facts.vapoursynth));
   text += row("ffmpeg", or_missing(facts.ffmpeg_version));
   if (facts.devices.empty()) text += row("driver", driver_row(facts));
-  text += devices_text(facts);
-  if (findings.empty()) return text + "\nNothing is wrong.\n";
+  text += devices_text(facts) + "\n";
+  if (findings.empty()) return text + "\nNothing is wrong.";
   for (const Finding& finding : findings) {
     text += fmt::format("\n{}: {} [{}]\n  found: {}\n", severity_name(finding.severity), finding.what, finding.code,
                         finding.evidence);
     if (!finding.fix.empty()) text += fmt::format("  fix:   {}\n", finding.fix);
   }
-  return text;
+  return without_last_newline(text);
 }
 
 }  // namespace reelgrad

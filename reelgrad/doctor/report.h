@@ -1,4 +1,4 @@
-// What the commands doctor and devices print.
+// What the commands doctor and devices print; texts do not end with a newline.
 #pragma once
 #include <string>
 #include <vector>

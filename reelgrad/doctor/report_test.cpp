@@ -65,7 +65,7 @@ TEST(Report, DevicesJsonIsAListOfCards) {
   EXPECT_EQ(devices[1].at("will_run"), false);
   EXPECT_NE(devices[1].at("why_not"), "");
   EXPECT_TRUE(devices[1].at("memory_free_mb").is_null());
-  EXPECT_EQ(devices_json(Facts{}), "[]\n");
+  EXPECT_EQ(devices_json(Facts{}), "[]");
 }
 
 TEST(Report, TextNamesCardsVersionsAndFixes) {
@@ -73,7 +73,7 @@ TEST(Report, TextNamesCardsVersionsAndFixes) {
   EXPECT_THAT(doctor_text(facts, {}), HasSubstr("Nothing is wrong."));
   EXPECT_THAT(doctor_text(facts, {}),
               HasSubstr("cuda:0       NVIDIA GeForce RTX 4090, compute capability 8.9, 24564 MiB, "
-                        "23000 MiB free: will run\n"));
+                        "23000 MiB free: will run\n\n"));
   facts.torch.cuda = "";
   const std::string text = doctor_text(facts, diagnose(facts));
   EXPECT_THAT(text,
