@@ -20,7 +20,8 @@ struct LogTarget {
   std::mutex mutex;
   std::function<void(const std::string&)> on_progress;
 
-  void receive(int type, const std::string& message) {
+  void receive(int type, std::string message) {
+    message.erase(message.find_last_not_of("\r\n") + 1);
     if (type >= mtWarning) {
       log::write(type == mtWarning ? log::Level::warning : log::Level::error, fmt::format("{}: {}", name, message));
       return;
@@ -109,9 +110,9 @@ void Core::evaluate(const std::filesystem::path& path, const std::map<std::strin
   script_api_->evalSetWorkingDir(script_, 1);
   if (script_api_->evaluateFile(script_, path.c_str()) == 0) return;
   const char* text = script_api_->getError(script_);
-  if (text && *text) fail_usage(shorten_python_error(text, path.string()));
-  fail_usage(
-      fmt::format("{}: the script ended itself with exit code {}", path.string(), script_api_->getExitCode(script_)));
+  const std::string reason = shorten_python_error(text ? text : "", path.string());
+  const bool says_where = reason.find(path.string()) != std::string::npos;
+  fail_usage(says_where ? reason : fmt::format("{}: {}", path.string(), reason));
 }
 
 }  // namespace reelgrad
