@@ -41,10 +41,18 @@ bool parse_int(std::string_view text, int& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
+bool is_one_of(std::string_view value, std::string_view choices) {
+  for (;;) {
+    const auto bar = choices.find('|');
+    if (choices.substr(0, bar) == value) return true;
+    if (bar == std::string_view::npos) return false;
+    choices.remove_prefix(bar + 1);
+  }
+}
+
 bool is_allowed(const ArchitectureOption& option, const std::string& value) {
-  if (option.kind == "bool") return value == "true" || value == "false";
-  if (option.kind == "choice")
-    return ("|" + std::string(option.allowed) + "|").find("|" + value + "|") != std::string::npos;
+  if (option.kind == "bool") return is_one_of(value, "true|false");
+  if (option.kind == "choice") return is_one_of(value, option.allowed);
   const auto dots = option.allowed.find("..");
   int low = 0, high = 0, number = 0;
   parse_int(option.allowed.substr(0, dots), low);

@@ -1,0 +1,143 @@
+#include "reelgrad/nn/architectures.h"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/config/architectures.h"
+
+namespace reelgrad {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+template <class F>
+std::string error_of(ErrorKind kind, F&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind);
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+class ModelFileTest : public testing::Test {
+ protected:
+  std::filesystem::path file() const {
+    return std::filesystem::path(testing::TempDir()) / (std::string(test_name()) + ".safetensors");
+  }
+  void TearDown() override { std::filesystem::remove(file()); }
+
+ private:
+  static const char* test_name() { return testing::UnitTest::GetInstance()->current_test_info()->name(); }
+};
+
+NetworkSpec small_compact() {
+  return {.arch = "compact", .scale = 3, .options = {{"features", "8"}, {"convs", "2"}, {"activation", "prelu"}}};
+}
+
+TEST(ArchitectureTable, AgreesWithTheConfigurationsTable) {
+  std::vector<std::string_view> ours, configs;
+  for (const Architecture& row : architecture_table()) ours.push_back(row.name);
+  for (const ArchitectureEntry& entry : architectures()) configs.push_back(entry.name);
+  EXPECT_THAT(ours, testing::ElementsAreArray(configs));
+}
+
+TEST(ArchitectureTable, EveryScaleAndDefaultOfTheConfigurationIsBuilt) {
+  for (const ArchitectureEntry& entry : architectures()) {
+    for (const int scale : entry.scales) {
+      const auto network = make_network({.arch = std::string(entry.name), .scale = scale});
+      EXPECT_EQ(network->info().scale, scale) << entry.name;
+      const torch::NoGradGuard no_grad;
+      EXPECT_EQ(network->forward(torch::rand({1, 3, 8, 6})).sizes(), (torch::IntArrayRef{1, 3, 8 * scale, 6 * scale}));
+    }
+  }
+}
+
+TEST(MakeNetwork, RefusesWhatIsNotOffered) {
+  EXPECT_THAT(error_of(ErrorKind::usage, [] { make_network({.arch = "compat"}); }),
+              AllOf(HasSubstr("compat"), HasSubstr("known: compact")));
+  EXPECT_THAT(error_of(ErrorKind::usage, [] { make_network({.scale = 5}); }), HasSubstr("scale 5"));
+  EXPECT_THAT(error_of(ErrorKind::usage, [] { make_network({.window = 3}); }), HasSubstr("data.window = 3"));
+  EXPECT_THAT(error_of(ErrorKind::usage,
+                       [] {
+                         make_network({.options = {{"features", "0"}}});
+                       }),
+              AllOf(HasSubstr("features"), HasSubstr("\"0\""), HasSubstr("1..1024")));
+  EXPECT_THAT(error_of(ErrorKind::usage,
+                       [] {
+                         make_network({.options = {{"activation", "elu"}}});
+                       }),
+              AllOf(HasSubstr("\"elu\""), HasSubstr("prelu|relu|leakyrelu")));
+  EXPECT_THAT(error_of(ErrorKind::usage, [] { make_network({.options = {{"blocks", "4"}}}); }), HasSubstr("blocks"));
+}
+
+TEST_F(ModelFileTest, KeepsItsSpecInTheMetadata) {
+  NetworkSpec spec = small_compact();
+  spec.color = NetworkColor::yuv444;
+  spec.options["activation"] = "leakyrelu";
+  const auto network = make_network(spec);
+  write_safetensors(file(), state_dict(*network), model_metadata(spec));
+
+  const Model model = load_model(file());
+  EXPECT_EQ(model.spec.arch, "compact");
+  EXPECT_EQ(model.spec.scale, 3);
+  EXPECT_EQ(model.spec.window, 1);
+  EXPECT_EQ(model.spec.color, NetworkColor::yuv444);
+  EXPECT_EQ(model.spec.options, spec.options);
+  EXPECT_FALSE(model.network->is_training());
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor input = torch::rand({1, 3, 5, 7});
+  EXPECT_TRUE(torch::equal(model.network->forward(input), network->forward(input)));
+}
+
+TEST_F(ModelFileTest, IsRecognisedFromItsKeysAlone) {
+  for (const NetworkColor color : {NetworkColor::rgb, NetworkColor::gray}) {
+    NetworkSpec spec = small_compact();
+    spec.color = color;
+    write_safetensors(file(), state_dict(*make_network(spec)));
+    const Model model = load_model(file());
+    EXPECT_EQ(model.spec.scale, 3);
+    EXPECT_EQ(model.spec.color, color);
+    EXPECT_EQ(model.spec.options, spec.options);
+  }
+}
+
+TEST_F(ModelFileTest, HalfPrecisionWeightsAreReadAsFloat32) {
+  NamedTensors half = state_dict(*make_network(small_compact()));
+  for (auto& [name, tensor] : half) tensor = tensor.to(torch::kFloat16);
+  write_safetensors(file(), half);
+  const Model model = load_model(file());
+  for (const auto& [name, tensor] : state_dict(*model.network)) EXPECT_EQ(tensor.scalar_type(), torch::kFloat32);
+}
+
+TEST_F(ModelFileTest, OfAnotherKindIsNamedByWhatIsInIt) {
+  write_safetensors(file(), {{"conv_first.weight", torch::zeros({4, 3, 3, 3})}});
+  EXPECT_THAT(error_of(ErrorKind::failed, [&] { load_model(file()); }),
+              AllOf(HasSubstr("conv_first.weight [4, 3, 3, 3]"), HasSubstr("known: compact"),
+                    HasSubstr(file().filename().string())));
+  write_safetensors(file(), {}, {{"note", "empty"}});
+  EXPECT_THAT(error_of(ErrorKind::failed, [&] { load_model(file()); }), HasSubstr("its tensors: none"));
+}
+
+TEST_F(ModelFileTest, WithMetadataThatWeCannotReadIsRefused) {
+  const NamedTensors weights = state_dict(*make_network(small_compact()));
+  write_safetensors(file(), weights, {{"reelgrad", "{\"arch\": \"compact\"}"}});
+  EXPECT_THAT(error_of(ErrorKind::failed, [&] { load_model(file()); }), HasSubstr("metadata"));
+  auto newer = model_metadata(small_compact());
+  newer["reelgrad"].replace(newer["reelgrad"].find("\"version\":1"), 11, "\"version\":9");
+  write_safetensors(file(), weights, newer);
+  EXPECT_THAT(error_of(ErrorKind::failed, [&] { load_model(file()); }), HasSubstr("newer reelgrad"));
+  auto unknown = model_metadata(small_compact());
+  unknown["reelgrad"].replace(unknown["reelgrad"].find("compact"), 7, "mystery");
+  write_safetensors(file(), weights, unknown);
+  EXPECT_THAT(error_of(ErrorKind::failed, [&] { load_model(file()); }), HasSubstr("\"mystery\" (known: compact)"));
+}
+
+}  // namespace
+}  // namespace reelgrad

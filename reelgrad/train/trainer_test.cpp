@@ -1,0 +1,351 @@
+#include "reelgrad/train/trainer.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/train/test_support.h"
+
+namespace reelgrad {
+namespace {
+
+using test::MemoryRecorder;
+using test::PictureValidator;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Puts the process's settings back.
+class Deterministic {
+ public:
+  Deterministic() { apply_determinism(true); }
+  ~Deterministic() { apply_determinism(false); }
+};
+
+// Random in training: shows whether the generators are saved.
+class DropoutNetwork : public Network {
+ public:
+  explicit DropoutNetwork(std::uint64_t seed) {
+    torch::manual_seed(seed);
+    conv_ = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 12, 3).padding(1)));
+  }
+  torch::Tensor forward(torch::Tensor input) override {
+    return at::pixel_shuffle(at::dropout(conv_->forward(input), 0.5, is_training()), 2);
+  }
+  NetworkInfo info() const override { return {.scale = 2, .receptive_radius_px = 1}; }
+
+ private:
+  torch::nn::Conv2d conv_{nullptr};
+};
+
+Config resume_config() {
+  Config config = test::small_config();
+  config.optimizer.accumulate = 2;
+  config.optimizer.clip_norm = 0.1;
+  config.schedule = {.name = "cosine", .warmup_steps = 3};
+  config.ema.decay = 0.9;
+  config.validation.every = 5;
+  config.checkpoint.every = 7;
+  return config;
+}
+
+using MakeNetwork = std::function<std::shared_ptr<Network>(std::uint64_t seed)>;
+
+// Stopped at every step in turn and gone on with in a trainer that started elsewhere: bit for bit the unbroken run.
+void expect_resume_is_exact(const Config& config, const MakeNetwork& make, torch::Device device) {
+  const Deterministic deterministic;
+  auto batches = test::smooth_batches(config, device);
+  MemoryRecorder unbroken;
+  PictureValidator validator;
+  auto trained = make(1);
+  torch::manual_seed(11);
+  Trainer(config, trained, device, batches, unbroken, &validator).run();
+
+  for (std::int64_t stop = 1; stop < config.run.steps; ++stop) {
+    SCOPED_TRACE("stopped at " + std::to_string(stop));
+    MemoryRecorder recorder;
+    auto network = make(1);
+    torch::manual_seed(11);
+    Trainer first(config, network, device, batches, recorder, &validator);
+    ASSERT_EQ(first.run(stop), TrainOutcome::stopped_at);
+    const Snapshot saved = recorder.checkpoints.back();
+    ASSERT_EQ(saved.step, stop);
+
+    Trainer second(config, make(2), device, batches, recorder, &validator);
+    second.restore(saved);
+    ASSERT_EQ(second.run(), TrainOutcome::finished);
+    test::expect_same_records(recorder.steps, unbroken.steps);
+    ASSERT_EQ(recorder.validations.size(), unbroken.validations.size());
+    for (std::size_t i = 0; i < recorder.validations.size(); ++i) {
+      EXPECT_EQ(recorder.validations[i].score(), unbroken.validations[i].score());
+    }
+    const Snapshot &ours = recorder.checkpoints.back(), &theirs = unbroken.checkpoints.back();
+    test::expect_bit_equal(ours.model, theirs.model);
+    test::expect_bit_equal(ours.training, theirs.training);
+    EXPECT_EQ(ours.best_score, theirs.best_score);
+    EXPECT_EQ(ours.best_step, theirs.best_step);
+  }
+}
+
+TEST(TrainerResume, IsBitEqualToTheUnbrokenRun) {
+  expect_resume_is_exact(
+      resume_config(), [](std::uint64_t seed) { return test::small_network(seed); }, torch::kCPU);
+}
+
+TEST(TrainerResume, RepeatsDropout) {
+  expect_resume_is_exact(
+      resume_config(), [](std::uint64_t seed) { return std::make_shared<DropoutNetwork>(seed); }, torch::kCPU);
+}
+
+TEST(TrainerResume, SurvivesAFile) {
+  const Config config = resume_config();
+  auto batches = test::smooth_batches(config);
+  MemoryRecorder recorder;
+  Trainer(config, test::small_network(1), torch::kCPU, batches, recorder, nullptr).run(6);
+  const Snapshot& saved = recorder.checkpoints.back();
+  const auto file = std::filesystem::path(testing::TempDir()) / "training.safetensors";
+  write_safetensors(file, saved.training);
+  test::expect_bit_equal(read_safetensors(file).tensors, saved.training);
+  std::filesystem::remove(file);
+}
+
+TEST(TrainerResume, RefusesASnapshotOfAnotherNetwork) {
+  const Config config = test::small_config();
+  auto batches = test::smooth_batches(config);
+  MemoryRecorder recorder;
+  Trainer(config, std::make_shared<DropoutNetwork>(1), torch::kCPU, batches, recorder, nullptr).run(2);
+  Trainer other(config, test::small_network(1), torch::kCPU, batches, recorder, nullptr);
+  try {
+    other.restore(recorder.checkpoints.back());
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("checkpoint of step 2"), HasSubstr("conv.weight")));
+  }
+}
+
+TEST(Trainer, RecordsThenValidatesThenSaves) {
+  Config config = test::small_config();
+  config.run.steps = 10;
+  config.validation.every = 4;
+  config.checkpoint.every = 5;
+  auto batches = test::smooth_batches(config);
+  MemoryRecorder recorder;
+  PictureValidator validator;
+  // The first validation is the best so far, so it is saved; the others depend on the score.
+  EXPECT_EQ(Trainer(config, test::small_network(1), torch::kCPU, batches, recorder, &validator).run(5),
+            TrainOutcome::stopped_at);
+  EXPECT_THAT(recorder.events, ElementsAre("record 4", "validation 4", "checkpoint 4", "checkpoint 5"));
+  EXPECT_EQ(recorder.checkpoints.back().best_step, 4);
+}
+
+TEST(Trainer, EndsWithARecordAValidationAndACheckpoint) {
+  Config config = test::small_config();
+  config.run.steps = 6;
+  auto batches = test::smooth_batches(config);
+  MemoryRecorder recorder;
+  PictureValidator validator;
+  EXPECT_EQ(Trainer(config, test::small_network(1), torch::kCPU, batches, recorder, &validator).run(),
+            TrainOutcome::finished);
+  EXPECT_THAT(recorder.events, ElementsAre("record 4", "record 6", "validation 6", "checkpoint 6"));
+}
+
+TEST(Trainer, KeepsTheEarlierOfTwoEqualScores) {
+  struct Constant : Validator {
+    ValidationRecord validate(Network&, std::int64_t) override { return {.frames = 1}; }
+  } validator;
+  Config config = test::small_config();
+  config.run.steps = 4;
+  config.validation.every = 1;
+  auto batches = test::smooth_batches(config);
+  MemoryRecorder recorder;
+  Trainer(config, test::small_network(1), torch::kCPU, batches, recorder, &validator).run();
+  EXPECT_EQ(recorder.checkpoints.back().best_step, 1);
+}
+
+TEST(Trainer, ValidatesTheAveragedWeightsAndChangesNothing) {
+  Config config = test::small_config();
+  config.validation.every = 2;
+  config.ema.decay = 0.8;
+  auto batches = test::smooth_batches(config);
+  MemoryRecorder with, without;
+  PictureValidator validator;
+  Trainer(config, test::small_network(1), torch::kCPU, batches, with, &validator).run();
+  Trainer(config, test::small_network(1), torch::kCPU, batches, without, nullptr).run();
+  test::expect_bit_equal(with.checkpoints.back().model, without.checkpoints.back().model);
+  test::expect_bit_equal(with.checkpoints.back().training, without.checkpoints.back().training);
+  test::expect_bit_equal(validator.seen.back(), with.checkpoints.back().model);
+  EXPECT_FALSE(
+      torch::equal(with.checkpoints.back().model.front().second, with.checkpoints.back().training.front().second));
+}
+
+TEST(Trainer, LearnsAndReportsIt) {
+  Config config = test::small_config();
+  config.run.steps = 60;
+  config.run.log_every = 10;
+  config.optimizer.lr = 5e-3;
+  auto batches = test::smooth_batches(config);
+  MemoryRecorder recorder;
+  std::int64_t shown = 0;
+  TrainerHooks hooks;
+  hooks.progress = [&](std::int64_t step, const StepRecord& record) {
+    EXPECT_GT(record.loss, 0);
+    EXPECT_EQ(record.step, step);
+    shown = step;
+  };
+  Trainer(config, test::small_network(1), torch::kCPU, batches, recorder, nullptr, hooks).run();
+  EXPECT_LT(recorder.steps.back().loss, 0.7 * recorder.steps.front().loss);
+  EXPECT_GT(recorder.steps.back().steps_per_second, 0);
+  EXPECT_GE(shown, 1);
+}
+
+TEST(Trainer, StopsWhenAskedWithACheckpoint) {
+  const Config config = test::small_config();
+  auto batches = test::smooth_batches(config);
+  MemoryRecorder recorder;
+  int polls = 0;
+  TrainerHooks hooks;
+  hooks.stop_requested = [&] { return ++polls > 3; };
+  Trainer trainer(config, test::small_network(1), torch::kCPU, batches, recorder, nullptr, hooks);
+  EXPECT_EQ(trainer.run(), TrainOutcome::interrupted);
+  EXPECT_EQ(trainer.step(), 3);
+  EXPECT_THAT(recorder.events, ElementsAre("checkpoint 3"));
+}
+
+// Gives a batch with one NaN pixel at one step.
+class PoisonedBatches : public BatchSource {
+ public:
+  PoisonedBatches(BatchSource& good, std::int64_t step) : good_(good), step_(step) {}
+  Batch next(std::int64_t step, int first, int count) override {
+    Batch batch = good_.next(step, first, count);
+    if (step == step_) batch.input[0][0][0][0] = NAN;
+    return batch;
+  }
+
+ private:
+  BatchSource& good_;
+  std::int64_t step_;
+};
+
+std::string run_error(Trainer& trainer) {
+  try {
+    trainer.run();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::failed);
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+TEST(Trainer, ALossThatIsNotFiniteEndsTheRunNamingTheStep) {
+  Config config = test::small_config();
+  config.run.log_every = 10;
+  config.checkpoint.every = 5;
+  auto good = test::smooth_batches(config);
+  PoisonedBatches batches(good, 6);
+  MemoryRecorder recorder;
+  Trainer trainer(config, test::small_network(1), torch::kCPU, batches, recorder, nullptr);
+  EXPECT_THAT(run_error(trainer),
+              AllOf(HasSubstr("step 7: the loss is nan"), HasSubstr("body.0.weight"), HasSubstr("optimizer.lr")));
+  EXPECT_THAT(recorder.events, ElementsAre("checkpoint 5"));
+}
+
+TEST(Trainer, WeightsThatAreNotFiniteAreNeverSaved) {
+  Config config = test::small_config();
+  config.run.log_every = 1000;
+  config.checkpoint.every = 4;
+  auto good = test::smooth_batches(config);
+  PoisonedBatches batches(good, 5);
+  MemoryRecorder recorder;
+  Trainer trainer(config, test::small_network(1), torch::kCPU, batches, recorder, nullptr);
+  EXPECT_THAT(run_error(trainer), AllOf(HasSubstr("step 8"), HasSubstr("not saved"), HasSubstr("body.0.weight")));
+  EXPECT_THAT(recorder.events, ElementsAre("checkpoint 4"));
+}
+
+TEST(ResolveDevice, NamesTheCauseAndTheRemedy) {
+  EXPECT_EQ(resolve_device("cpu"), torch::Device(torch::kCPU));
+  EXPECT_THROW(resolve_device("tpu"), Error);
+  EXPECT_THROW(resolve_device("xpu:0"), Error);
+  if (test::has_card()) {
+    EXPECT_TRUE(resolve_device("auto").is_cuda());
+    return;
+  }
+  EXPECT_EQ(resolve_device("auto"), torch::Device(torch::kCPU));
+  try {
+    resolve_device("cuda");
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::no_device);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("\"cuda\""), HasSubstr("reelgrad doctor"), HasSubstr("\"auto\"")));
+  }
+}
+
+TEST(ApplyDeterminism, SetsTheProcess) {
+  apply_determinism(true);
+  EXPECT_TRUE(at::globalContext().deterministicAlgorithms());
+  EXPECT_TRUE(at::globalContext().deterministicCuDNN());
+  EXPECT_FALSE(at::globalContext().benchmarkCuDNN());
+  apply_determinism(false);
+  EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
+  EXPECT_TRUE(at::globalContext().benchmarkCuDNN());
+}
+
+class TrainerGpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!test::has_card()) GTEST_SKIP() << "no CUDA card";
+  }
+  const torch::Device card_{torch::kCUDA, 0};
+};
+
+TEST_F(TrainerGpuTest, ResumeIsBitEqual) {
+  expect_resume_is_exact(
+      resume_config(), [](std::uint64_t seed) { return test::small_network(seed); }, card_);
+}
+
+TEST_F(TrainerGpuTest, ResumeInMixedPrecisionIsBitEqual) {
+  for (const char* amp : {"bf16", "fp16"}) {
+    SCOPED_TRACE(amp);
+    Config config = resume_config();
+    config.precision.amp = amp;
+    expect_resume_is_exact(
+        config, [](std::uint64_t seed) { return test::small_network(seed); }, card_);
+  }
+}
+
+TEST_F(TrainerGpuTest, FollowsTheCpu) {
+  Config config = test::small_config();
+  config.run.steps = 40;
+  config.run.log_every = 1;
+  at::globalContext().setAllowTF32CuDNN(false);
+  MemoryRecorder cpu, cuda;
+  auto cpu_batches = test::smooth_batches(config);
+  auto cuda_batches = test::smooth_batches(config, card_);
+  Trainer(config, test::small_network(1), torch::kCPU, cpu_batches, cpu, nullptr).run();
+  Trainer(config, test::small_network(1), card_, cuda_batches, cuda, nullptr).run();
+  at::globalContext().setAllowTF32CuDNN(true);
+  for (std::size_t i = 0; i < cpu.steps.size(); ++i) {
+    EXPECT_NEAR(cuda.steps[i].loss, cpu.steps[i].loss, 1e-3 * cpu.steps[i].loss) << "step " << i + 1;
+  }
+}
+
+TEST_F(TrainerGpuTest, LearnsInMixedPrecision) {
+  for (const char* amp : {"bf16", "fp16", "auto"}) {
+    SCOPED_TRACE(amp);
+    Config config = test::small_config();
+    config.run.steps = 100;
+    config.run.log_every = 10;
+    config.optimizer.lr = 5e-3;
+    config.precision.amp = amp;
+    auto batches = test::smooth_batches(config, card_);
+    MemoryRecorder recorder;
+    Trainer(config, test::small_network(1), card_, batches, recorder, nullptr).run();
+    EXPECT_LT(recorder.steps.back().loss, 0.7 * recorder.steps.front().loss);
+    EXPECT_GT(recorder.steps.back().memory_mb + 1, 0);
+  }
+}
+
+}  // namespace
+}  // namespace reelgrad
