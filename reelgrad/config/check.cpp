@@ -34,11 +34,6 @@ void check_data(const DataConfig& data, Source& source) {
 
 void check_schedule(const Config& config, Source& source) {
   const ScheduleConfig& schedule = config.schedule;
-  if (schedule.warmup_steps > 0 && schedule.warmup_steps >= config.run.steps) {
-    source.report("schedule.warmup_steps",
-                  fmt::format("{} is not below run.steps = {}: the learning rate would never be reached",
-                              schedule.warmup_steps, config.run.steps));
-  }
   const auto& milestones = schedule.milestones;
   if (schedule.name == "multistep" && milestones.empty()) {
     source.report("schedule.milestones",

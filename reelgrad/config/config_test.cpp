@@ -212,7 +212,6 @@ TEST_F(ConfigFile, RulesBetweenKeysNameBoth) {
   EXPECT_THAT(error_after_data("[schedule]\nmin_lr = 1e-6"), HasSubstr("only for schedule.name = \"cosine\""));
   EXPECT_THAT(error_after_data("[schedule]\nname = \"cosine\"\nmin_lr = 0.5"),
               HasSubstr("0.5 is above optimizer.lr = 0.0002"));
-  EXPECT_THAT(error_after_data("[schedule]\nwarmup_steps = 20_000"), HasSubstr("20000 is not below run.steps = 20000"));
 }
 
 TEST_F(ConfigFile, InvalidTomlNamesTheLine) {
