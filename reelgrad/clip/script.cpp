@@ -1,12 +1,12 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/clip/clip.h"
 #include "reelgrad/clip/clip_impl.h"
 #include "reelgrad/clip/core.h"
+#include "reelgrad/clip/file_name.h"
 #include "reelgrad/clip/video_source.h"
 
 namespace reelgrad {
@@ -22,7 +22,7 @@ struct Script::Impl {
 namespace {
 
 bool is_script_name(const fs::path& path) {
-  const std::string extension = path.extension().string();
+  const std::string extension = lower_extension(path);
   return extension == ".vpy" || extension == ".py";
 }
 

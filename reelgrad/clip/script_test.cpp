@@ -174,7 +174,8 @@ TEST(ClipFrame, ReadsProperties) {
                 "_DurationNum=2002, _DurationDen=96000, _SARNum=8, _SARDen=9, _FieldBased=2, _SceneChangePrev=1)"
                 ".set_output()\n"
                 "c.std.SetFrameProps(_Range=0, _FieldBased=0).set_output(1)\n"
-                "c.std.RemoveFrameProps().set_output(2)\n");
+                "c.std.RemoveFrameProps().set_output(2)\n"
+                "c.std.RemoveFrameProps().std.SetFrameProps(_ColorRange=0).set_output(3)\n");
   const Script script = Script::open(folder / "p.vpy");
   const Frame frame = script.output(0)->frame(0);
   EXPECT_EQ(frame.view().color, (ColorProps{6, 1, 1, 16, 9}));
@@ -186,6 +187,7 @@ TEST(ClipFrame, ReadsProperties) {
   EXPECT_FALSE(script.output(1)->frame(0).interlaced());
   EXPECT_EQ(script.output(2)->frame(0).view().color, ColorProps{});
   EXPECT_EQ(script.output(2)->frame(0).duration(), Rational{});
+  EXPECT_EQ(script.output(3)->frame(0).view().color.range, 1);  // the older property: 0 is full
 }
 
 TEST(ClipFrame, ErrorsCarryTheNumberThatWasAskedFor) {

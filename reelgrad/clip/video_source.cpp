@@ -11,6 +11,7 @@
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
 #include "reelgrad/base/text.h"
+#include "reelgrad/clip/file_name.h"
 
 namespace reelgrad {
 namespace {
@@ -93,9 +94,7 @@ void set_video_arguments(Call& call, const SourcePlugin& plugin, const fs::path&
 
 bool is_image(const fs::path& file) {
   static constexpr std::array kExtensions{".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".exr"};
-  std::string extension = file.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char c) { return std::tolower(c); });
+  const std::string extension = lower_extension(file);
   return std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
 }
 

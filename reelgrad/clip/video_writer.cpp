@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -18,6 +16,7 @@
 #include "reelgrad/base/process.h"
 #include "reelgrad/clip/audio_copy.h"
 #include "reelgrad/clip/encoder.h"
+#include "reelgrad/clip/file_name.h"
 #include "reelgrad/clip/nut.h"
 #include "reelgrad/clip/planes.h"
 #include "reelgrad/clip/timeline.h"
@@ -29,13 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using File = Handle<std::FILE, std::fclose>;
-
-std::string lower_extension(const fs::path& path) {
-  std::string extension = path.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char c) { return std::tolower(c); });
-  return extension;
-}
 
 void check_size(const VideoWriterOptions& options) {
   const VideoFormat& format = options.source_format;

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "reelgrad/base/files.h"
+#include "reelgrad/base/log.h"
 #include "reelgrad/clip/clip_test_util.h"
 #include "reelgrad/clip/frame_stream.h"
 
@@ -260,6 +262,32 @@ TEST_F(WrittenVideo, Y4mIsReadBackEqual) {
     for (int n = 0; n < 12; ++n) expected += test::packed(source.frame(n).view());
     EXPECT_EQ(test::read_bytes(folder_ / "raw"), expected) << format;
   }
+}
+
+TEST_F(WrittenVideo, Y4mWarnsOnceThatItLosesTimestamps) {
+  const Clip source = clip("GRAY8", 16, 8, "c = c.std.SetFrameProps(_DurationNum=1, _DurationDen=10)\n");
+  Lines warnings;
+  log::set_sink([&](log::Level level, std::string_view message) {
+    if (level == log::Level::warning) warnings.emplace_back(message);
+  });
+  write(source, options(source, "v.y4m"));
+  log::set_sink({});
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("timestamps are lost"), std::string::npos);
+}
+
+// Run by the next test, which reads what it writes.
+TEST(StandardOutput, Receives) {
+  OwnedPicture picture({ColorFamily::gray}, 16, 8);
+  VideoWriter writer({.output = "-", .width = 16, .height = 8, .fps = {25, 1}, .source_format = {ColorFamily::gray}});
+  for (int i = 0; i < 3; ++i) writer.write(picture.view(), {1, 25});
+  writer.finish();
+}
+
+TEST(StandardOutput, TakesY4m) {
+  const std::string out = test::output_of({executable_path().string(), "--gtest_filter=StandardOutput.Receives"});
+  const std::string frame = "FRAME\n" + std::string(16 * 8, '\0');
+  EXPECT_NE(out.find("YUV4MPEG2 W16 H8 F25:1 Ip A0:0 Cmono\n" + frame + frame + frame), std::string::npos);
 }
 
 TEST_F(WrittenVideo, WhatCannotWorkIsRefusedAtOnce) {
