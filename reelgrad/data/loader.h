@@ -2,14 +2,17 @@
 #pragma once
 #include <torch/types.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "reelgrad/clip/clip.h"
 #include "reelgrad/config/config.h"
 #include "reelgrad/data/sampler.h"
+#include "reelgrad/frames/frame_pool.h"
 
 namespace reelgrad {
 
@@ -29,23 +32,35 @@ class BatchSource {
   virtual double take_wait_seconds() { return 0; }
 };
 
-// One training script, opened and checked.
+// Frames of one training script, opened and checked. A script with validation frames in its middle gives two.
 struct TrainingClip {
   ClipPair pair;
   ClipSpan span;
 };
 
-// Opens and checks data.script; `validation_frames` of each are left out of the spans. `open` evaluates a script (the
-// engine shows progress with it). Throws usage as training_pair() and Sampler do, naming file and key.
+// Opens and checks data.script; the frames of validation.frames are left out of the spans. `open` evaluates a script
+// (the engine shows progress with it). Throws usage as training_pair() and Sampler do, naming file and key.
 std::vector<TrainingClip> open_training_clips(const Config& config,
                                               const std::function<Script(const ScriptConfig&)>& open);
 
+SamplerConfig sampler_config(const Config& config);
+
+struct LoaderOptions {
+  std::optional<FramePool::Place> place;  // not set: the card when the pool takes at most half of its free memory
+  std::chrono::duration<double> wait_window{30.0};  // over which waiting for frames is watched
+};
+
+// One consumer thread; a thread of its own decodes. The samples, and the bits of the batches, depend on the
+// configuration and the step alone: a slow decoder makes next() wait.
 class TrainingLoader : public BatchSource {
  public:
   // `first_step`: where a resumed run goes on.
-  TrainingLoader(std::vector<TrainingClip> clips, const Config& config, torch::Device device, std::int64_t first_step);
+  TrainingLoader(std::vector<TrainingClip> clips, const Config& config, torch::Device device, std::int64_t first_step,
+                 const LoaderOptions& options = {});
   ~TrainingLoader() override;
 
+  // Throws a frame's error at the first step that needs the frame's segment. On a card, asynchronous on the current
+  // stream.
   Batch next(std::int64_t step, int first, int count) override;
   double take_wait_seconds() override;
   std::string describe() const;  // one line: frames, segments, pool place and size

@@ -38,6 +38,15 @@ std::optional<double> number_of(const Json& json) {
   return json.is_string() ? std::stod(json.get<std::string>()) : json.get<double>();
 }
 
+// Weights and optimizer state. Losses that are kept for the next metrics line may lack a number: an fp16 step that was
+// skipped had none.
+void require_sound(const Snapshot& snapshot) {
+  require_finite(snapshot.model, fmt::format("the model of step {}", snapshot.step));
+  NamedTensors state = snapshot.training;
+  std::erase_if(state, [](const auto& entry) { return entry.first.starts_with("meter."); });
+  require_finite(state, fmt::format("the training state of step {}", snapshot.step));
+}
+
 std::uintmax_t bytes_of(const NamedTensors& tensors) {
   std::uintmax_t bytes = 0;
   for (const auto& [name, tensor] : tensors) bytes += tensor.nbytes();
@@ -110,8 +119,7 @@ void write_checkpoint(const fs::path& folder, const Snapshot& snapshot, const Ne
     fail(fmt::format("cannot save the checkpoint {} ({} bytes): {}; the checkpoints before it are unharmed",
                      folder.string(), needed, reason));
   };
-  require_finite(snapshot.model, fmt::format("the model of step {}", snapshot.step));
-  require_finite(snapshot.training, fmt::format("the training state of step {}", snapshot.step));
+  require_sound(snapshot);
   // Asked first: a full volume is then found before the other files of this run suffer from it.
   if (const std::uintmax_t free = free_bytes(folder.parent_path()); free < needed) {
     fail_to_save(fmt::format("{}, {} are free", errno_name(ENOSPC), format_bytes(free)));
@@ -161,11 +169,13 @@ CheckpointState read_state(const fs::path& folder) {
 
 Snapshot read_checkpoint(const fs::path& folder) {
   const CheckpointState state = read_state(folder);
-  return {.step = state.step,
-          .best_score = state.best_score,
-          .best_step = state.best_step,
-          .model = read_safetensors(folder / kModelFile).tensors,
-          .training = read_safetensors(folder / kTrainingFile).tensors};
+  Snapshot snapshot{.step = state.step,
+                    .best_score = state.best_score,
+                    .best_step = state.best_step,
+                    .model = read_safetensors(folder / kModelFile).tensors,
+                    .training = read_safetensors(folder / kTrainingFile).tensors};
+  require_sound(snapshot);
+  return snapshot;
 }
 
 std::vector<StepFolder> step_folders(const fs::path& run_folder) {

@@ -32,7 +32,7 @@ void write_checkpoint(const std::filesystem::path& folder, const Snapshot& snaps
 // What is wrong with a checkpoint, or empty. Reads every byte.
 std::string find_damage(const std::filesystem::path& folder);
 
-// Throws failed.
+// Throws failed, also for weights that are not finite.
 CheckpointState read_state(const std::filesystem::path& folder);
 Snapshot read_checkpoint(const std::filesystem::path& folder);
 

@@ -31,11 +31,14 @@ fs::path model_of_checkpoint(const fs::path& checkpoint) {
 fs::path model_of_run(const fs::path& run) {
   const std::vector<CheckpointInfo> list = list_checkpoints(run);
   if (list.empty()) fail(fmt::format("{}: the run has no checkpoint yet", run.string()));
-  // A damaged checkpoint has no score, so it may have been the best: say so rather than take another silently.
-  const auto damaged = std::ranges::find_if(list, [](const CheckpointInfo& c) { return !c.damage.empty(); });
-  if (damaged != list.end()) fail_damaged(damaged->path, damaged->damage, list);
-  const auto best = std::ranges::find_if(list, &CheckpointInfo::best);
-  return (best != list.end() ? *best : list.back()).path / kModelFile;
+  // A damaged one that was the best is not passed over in silence.
+  const CheckpointInfo* chosen = nullptr;
+  for (const CheckpointInfo& info : list) {
+    if (info.score && (!chosen || *info.score > *chosen->score)) chosen = &info;
+  }
+  if (!chosen) chosen = &list.back();
+  if (!chosen->damage.empty()) fail_damaged(chosen->path, chosen->damage, list);
+  return chosen->path / kModelFile;
 }
 
 }  // namespace

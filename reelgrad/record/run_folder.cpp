@@ -71,14 +71,18 @@ LockFile lock(const fs::path& folder) {
   return LockFile(folder / kLockFile, fmt::format("the run folder {}", folder.string()));
 }
 
+void rename_or_fail(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error) fail(fmt::format("cannot move {} to {}: {}", from.string(), to.string(), errno_name(error.value())));
+}
+
 void set_aside(const fs::path& folder) {
   if (!holds_run(folder)) return;
   const LockFile nobody_runs_it = lock(folder);
   fs::path old;
   for (int n = 1; old.empty() || fs::exists(old); ++n) old = fmt::format("{}.old-{}", folder.string(), n);
-  std::error_code error;
-  fs::rename(folder, old, error);
-  if (error) fail(fmt::format("cannot move {} to {}: {}", folder.string(), old.string(), errno_name(error.value())));
+  rename_or_fail(folder, old);
   log::info(fmt::format("the run in {} was set aside as {}", folder.string(), old.string()));
 }
 
@@ -129,7 +133,7 @@ std::optional<fs::path> choose_checkpoint(const fs::path& folder) {
           const std::string name = "damaged-" + newer->path.filename().string();
           aside = newer->path.parent_path() / (n == 1 ? name : fmt::format("{}-{}", name, n));
         }
-        fs::rename(newer->path, aside);
+        rename_or_fail(newer->path, aside);
       }
       return step->path;
     }
@@ -139,6 +143,15 @@ std::optional<fs::path> choose_checkpoint(const fs::path& folder) {
   fail(fmt::format("{}: no checkpoint is left to go on from; start anew with --fresh", join(damages, "; ")));
 }
 
+// nullopt: none, or not to be read any more.
+std::optional<double> score_of(const fs::path& checkpoint) {
+  try {
+    return read_state(checkpoint).score;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 struct RunFolder::Impl {
@@ -146,7 +159,7 @@ struct RunFolder::Impl {
   NetworkSpec spec;
   CheckpointConfig keep;
   std::optional<LockFile> held;
-  log::FileGuard log;
+  log::FileGuard log_file;
   std::optional<fs::path> resume_from;
   std::optional<std::pair<std::int64_t, double>> scored;  // step and score of the last validation
 
@@ -170,7 +183,7 @@ void RunFolder::Impl::go_on(const Config& config) {
   held.emplace(lock(folder));
   check_changes(folder, config);
   remove_leftovers(folder);
-  log = log::add_file((folder / kLogFile).string());  // what is said about the checkpoints belongs to the run
+  log_file = log::add_file((folder / kLogFile).string());  // what is said about the checkpoints belongs to the run
   resume_from = choose_checkpoint(folder);
   CheckpointState state;
   if (resume_from) state = read_state(*resume_from);
@@ -187,7 +200,7 @@ RunFolder::RunFolder(const Config& config, const NetworkSpec& spec, RunMode mode
     impl_->go_on(config);
   } else {
     impl_->begin(config, mode);
-    impl_->log = log::add_file((impl_->folder / kLogFile).string());
+    impl_->log_file = log::add_file((impl_->folder / kLogFile).string());
   }
   make_folder(impl_->folder / kCheckpointsFolder);
   make_folder(impl_->folder / kPreviewFolder);
@@ -224,12 +237,7 @@ void RunFolder::Impl::remove_old() {
   std::optional<std::size_t> best;
   std::optional<double> best_score;
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    std::optional<double> score;
-    try {
-      score = read_state(steps[i].path).score;
-    } catch (const Error&) {
-      continue;  // damaged by others since: not the best
-    }
+    const std::optional<double> score = score_of(steps[i].path);
     if (score && (!best_score || *score > *best_score)) {
       best_score = score;
       best = i;
@@ -253,15 +261,13 @@ const fs::path& RunFolder::path() const {
 
 std::vector<CheckpointInfo> list_checkpoints(const fs::path& run_folder) {
   std::vector<CheckpointInfo> list;
+  for (const StepFolder& step : step_folders(run_folder)) {
+    list.push_back(
+        {.path = step.path, .step = step.step, .score = score_of(step.path), .damage = find_damage(step.path)});
+  }
   CheckpointInfo* best = nullptr;
-  const std::vector<StepFolder> steps = step_folders(run_folder);
-  list.reserve(steps.size());
-  for (const StepFolder& step : steps) {
-    CheckpointInfo& info = list.emplace_back(step.path, step.step);
-    info.damage = find_damage(step.path);
-    if (!info.damage.empty()) continue;
-    info.score = read_state(step.path).score;
-    if (info.score && (!best || *info.score > *best->score)) best = &info;
+  for (CheckpointInfo& info : list) {
+    if (info.damage.empty() && info.score && (!best || *info.score > *best->score)) best = &info;
   }
   if (best) best->best = true;
   return list;

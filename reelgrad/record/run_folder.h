@@ -49,7 +49,7 @@ struct CheckpointInfo {
   std::filesystem::path path;  // …/checkpoints/step-000100
   std::int64_t step = 0;
   bool best = false;            // of the good ones, the highest validation score, the earlier one on a tie
-  std::optional<double> score;  // of the validation at this step
+  std::optional<double> score;  // of the validation at this step, where it can be read
   std::string damage;           // what is wrong, or empty
 };
 // In rising order of steps, each verified against its manifest.

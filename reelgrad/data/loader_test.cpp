@@ -1,0 +1,410 @@
+#include "reelgrad/data/loader.h"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <set>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/base/log.h"
+#include "reelgrad/data/testing.h"
+#include "reelgrad/frames/color_props.h"
+#include "reelgrad/frames/convert.h"
+
+namespace reelgrad {
+namespace {
+
+using namespace testing_data;
+
+constexpr float kUnit = 0x1p-20F;  // of the numbered script
+constexpr int kFrameNumbers = kNumberedWidth * kNumberedHeight;
+
+// Batches of whole steps from a loader of its own.
+std::vector<Batch> batches(const Config& config, std::vector<TrainingClip> clips, std::int64_t first_step,
+                           std::int64_t last_step, torch::Device device = torch::kCPU,
+                           const LoaderOptions& options = {}) {
+  TrainingLoader loader(std::move(clips), config, device, first_step, options);
+  std::vector<Batch> list;
+  for (std::int64_t step = first_step; step < last_step; ++step)
+    list.push_back(loader.next(step, 0, config.data.batch));
+  return list;
+}
+
+void expect_equal(const std::vector<Batch>& a, const std::vector<Batch>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(torch::equal(a[i].input, b[i].input)) << i;
+    EXPECT_TRUE(torch::equal(a[i].target, b[i].target)) << i;
+  }
+}
+
+torch::Tensor repeated(const torch::Tensor& image, int scale) {
+  return image.repeat_interleave(scale, -1).repeat_interleave(scale, -2);
+}
+
+// As Orientation says; `crop` [C, H, W].
+torch::Tensor oriented(torch::Tensor crop, const Orientation& orientation) {
+  if (orientation.transpose) crop = crop.transpose(1, 2);
+  if (orientation.flip_x) crop = crop.flip(2);
+  if (orientation.flip_y) crop = crop.flip(1);
+  return crop;
+}
+
+class TrainingLoaderTest : public testing::Test {
+ protected:
+  TemporaryFolder folder_;
+  std::filesystem::path numbered_ = folder_.write("numbered.vpy", kNumberedScript);
+};
+
+TEST_F(TrainingLoaderTest, InputAndTargetShowTheSamePlaceAtTheSameTime) {
+  const Config config = numbered_config(numbered_);
+  const std::vector<TrainingClip> clips = open_clips(config);
+  const Sampler sampler({clips[0].span}, sampler_config(config));
+  // 60 steps of 8 samples are 120 segments of 4 frames: every slot is used again many times.
+  const std::vector<Batch> list = batches(config, clips, 0, 60);
+  for (std::int64_t step = 0; step < 60; ++step) {
+    const Batch& batch = list[static_cast<std::size_t>(step)];
+    ASSERT_EQ(batch.input.sizes(), torch::IntArrayRef({8, 1, 12, 12}));
+    ASSERT_EQ(batch.target.sizes(), torch::IntArrayRef({8, 1, 24, 24}));
+    EXPECT_TRUE(torch::equal(batch.target, repeated(batch.input, 2)));
+    for (int i = 0; i < 8; ++i) {
+      const Sample sample = sampler.sample(step, i);
+      const auto first = static_cast<float>(sample.frame * kFrameNumbers + sample.y * kNumberedWidth + sample.x);
+      const torch::Tensor plain =
+          (first + torch::arange(12).view({12, 1}) * kNumberedWidth + torch::arange(12)) * kUnit;
+      EXPECT_TRUE(torch::equal(batch.input[i], oriented(plain.unsqueeze(0), sample.orientation)));
+    }
+  }
+}
+
+TEST_F(TrainingLoaderTest, AWindowHoldsFramesOfOneDistanceAndTheTargetIsItsMiddle) {
+  Config config = numbered_config(numbered_);
+  config.data.window = 3;
+  config.data.frame_step = 2;
+  config.data.segment_frames = 6;
+  for (const Batch& batch : batches(config, open_clips(config), 0, 20)) {
+    ASSERT_EQ(batch.input.sizes(), torch::IntArrayRef({8, 3, 1, 12, 12}));
+    EXPECT_TRUE(torch::equal(batch.target, repeated(batch.input.select(1, 1), 2)));
+    const torch::Tensor distance = batch.input.slice(1, 1) - batch.input.slice(1, 0, 2);
+    EXPECT_TRUE(distance.eq(2 * kFrameNumbers * kUnit).all().item<bool>());
+  }
+}
+
+TEST_F(TrainingLoaderTest, NeitherSpeedNorThreadsNorAResumeChangeABit) {
+  const Config config = numbered_config(numbered_);
+  const std::vector<Batch> fast = batches(config, open_clips(config, {}, 1), 0, 12);
+  const std::vector<Batch> slow = batches(config, open_clips(config, {{"sleep", "0.01"}}, 8), 0, 12);
+  expect_equal(fast, slow);
+  const std::vector<Batch> resumed = batches(config, open_clips(config), 7, 12);
+  expect_equal({fast.begin() + 7, fast.end()}, resumed);
+}
+
+TEST_F(TrainingLoaderTest, MicroBatchesAreThePartsOfAStep) {
+  Config config = numbered_config(numbered_);
+  const std::vector<Batch> whole = batches(config, open_clips(config), 0, 3);
+  config.data.batch = 4;
+  config.optimizer.accumulate = 2;
+  TrainingLoader loader(open_clips(config), config, torch::kCPU, 0);
+  for (std::int64_t step = 0; step < 3; ++step) {
+    const Batch first = loader.next(step, 0, 4), second = loader.next(step, 4, 4);
+    EXPECT_TRUE(torch::equal(torch::cat({first.input, second.input}), whole[static_cast<std::size_t>(step)].input));
+  }
+}
+
+TEST_F(TrainingLoaderTest, ASegmentThatIsHeldIsNotDecodedAgain) {
+  Config config = numbered_config(numbered_);
+  config.data.pool_frames = 64;
+  const std::filesystem::path log = folder_.path() / "frames";
+  TrainingLoader loader(open_clips(config, {{"frames", "24"}, {"log", log.string()}}), config, torch::kCPU, 0);
+  for (std::int64_t step = 0; step < 50; ++step) loader.next(step, 0, 8);
+  // Each frame is asked for as a target and as an input; VapourSynth's cache may or may not make it once for both.
+  EXPECT_LE(std::filesystem::file_size(log), 2 * 24U);
+  EXPECT_GE(std::filesystem::file_size(log), 24U);
+}
+
+// Whole frames through convert.h, cropped here: another way to the same pixels.
+void expect_crops_of_whole_frames(const Config& config, const std::vector<TrainingClip>& clips, int steps) {
+  std::vector<ClipSpan> spans;
+  for (const TrainingClip& clip : clips) spans.push_back(clip.span);
+  const Sampler sampler(spans, sampler_config(config));
+  const NetworkColor color = parse_network_color(config.data.color);
+  std::set<int> scripts;
+  TrainingLoader loader(clips, config, torch::kCPU, 0);
+  for (int step = 0; step < steps; ++step) {
+    const Batch batch = loader.next(step, 0, config.data.batch);
+    for (int i = 0; i < config.data.batch; ++i) {
+      const Sample sample = sampler.sample(step, i);
+      const int script = sampler.segment(sample.segment).script;
+      scripts.insert(script);
+      const ClipPair& pair = clips[static_cast<std::size_t>(script)].pair;
+      const auto crop = [&](const Clip& clip, int scale) {
+        const Frame frame = clip.frame(sample.frame);
+        const FrameView view = frame.view();
+        const ColorSpec spec = resolve_color(view.format, view.color, pair.target.info().height, config.data.overrides,
+                                             clip.name(), sample.frame);
+        const int size = config.data.crop_px * scale, x = sample.x * scale, y = sample.y * scale;
+        const torch::Tensor whole = to_tensor(view, spec, color, torch::kCPU);
+        return oriented(whole.slice(1, y, y + size).slice(2, x, x + size), sample.orientation);
+      };
+      EXPECT_TRUE(torch::allclose(batch.input[i], crop(pair.input, 1), 0, 1e-6)) << pair.input.name();
+      EXPECT_TRUE(torch::allclose(batch.target[i], crop(pair.target, config.model.scale), 0, 1e-6))
+          << pair.target.name();
+    }
+  }
+  EXPECT_EQ(scripts.size(), config.data.script.size());
+}
+
+std::string colorful_script(const std::string& format, int width, int height, const std::string& props) {
+  return "import numpy as np\nimport vapoursynth as vs\ncore = vs.core\nformat = core.get_video_format(vs." + format +
+         ")\nclip = core.std.BlankClip(width=" + std::to_string(width) + ", height=" + std::to_string(height) +
+         ", format=format, length=10)\n" + props + R"(
+def noise(n, f):
+    f = f.copy()
+    random = np.random.default_rng(n)
+    for p in range(f.format.num_planes):
+        plane = np.asarray(f[p])
+        if f.format.sample_type == vs.FLOAT:
+            plane[:] = random.random(plane.shape) - (0.5 if p > 0 and f.format.color_family == vs.YUV else 0)
+        else:
+            plane[:] = random.integers(0, 1 << f.format.bits_per_sample, plane.shape)
+    return f
+clip = core.std.ModifyFrame(clip, clip, noise)
+clip.set_output(0)
+core.resize.Bicubic(clip, clip.width // 2, clip.height // 2).set_output(1)
+)";
+}
+
+TEST_F(TrainingLoaderTest, WeightedScriptsOfManyFormatsGiveCropsOfWholeFrames) {
+  Config config = numbered_config("");
+  config.data.crop_px = 16;
+  config.data.color = "rgb";
+  config.data.script = {
+      {.path = folder_.write("a.vpy", colorful_script("YUV420P8", 72, 48, "clip = clip.std.SetFrameProps(_Matrix=1)")),
+       .weight = 2},
+      {.path = folder_.write("b.vpy", colorful_script("RGB24", 64, 80, "")), .weight = 1},
+      {.path = folder_.write(
+           "c.vpy", colorful_script("YUV422P10", 64, 48, "clip = clip.std.SetFrameProps(_Matrix=9, _Range=1)")),
+       .weight = 1},
+      {.path = folder_.write("d.vpy", colorful_script("YUV444PS", 66, 48, "clip = clip.std.SetFrameProps(_Matrix=6)")),
+       .weight = 0.5}};
+  expect_crops_of_whole_frames(config, open_clips(config), 12);
+}
+
+TEST_F(TrainingLoaderTest, GrayAndYuvNetworksGetCropsOfWholeFrames) {
+  Config config = numbered_config("");
+  config.data.crop_px = 16;
+  config.data.script = {
+      {.path = folder_.write("g.vpy", colorful_script("GRAY16", 72, 48, "clip = clip.std.SetFrameProps(_Range=1)"))},
+      {.path =
+           folder_.write("y.vpy", colorful_script("YUV420P8", 64, 64, "clip = clip.std.SetFrameProps(_Matrix=1)"))}};
+  expect_crops_of_whole_frames(config, open_clips(config), 4);
+  config.data.color = "yuv444";
+  config.data.script.erase(config.data.script.begin());
+  expect_crops_of_whole_frames(config, open_clips(config), 4);
+}
+
+// Frames whose samples the first `steps` steps draw from.
+std::set<std::int64_t> drawn_frames(const Config& config, const std::vector<TrainingClip>& clips, int steps) {
+  std::set<std::int64_t> frames;
+  for (const Batch& batch : batches(config, clips, 0, steps)) {
+    const torch::Tensor numbers =
+        (batch.input / (kFrameNumbers * kUnit)).floor().to(torch::kLong).flatten().contiguous();
+    frames.insert(numbers.data_ptr<std::int64_t>(), numbers.data_ptr<std::int64_t>() + numbers.numel());
+  }
+  return frames;
+}
+
+TEST_F(TrainingLoaderTest, ValidationFramesAreNeverDrawn) {
+  Config config = numbered_config(numbered_);
+  config.validation.frames = "0.8:";
+  std::vector<TrainingClip> clips = open_clips(config);
+  ASSERT_EQ(clips.size(), 1U);
+  EXPECT_EQ(clips[0].span.end, 32);
+  EXPECT_EQ(*drawn_frames(config, clips, 60).rbegin(), 31);
+
+  config.validation.frames = "10:20";
+  clips = open_clips(config);
+  ASSERT_EQ(clips.size(), 2U);
+  std::set<std::int64_t> expected;
+  for (std::int64_t frame = 0; frame < 40; ++frame) {
+    if (frame < 10 || frame >= 20) expected.insert(frame);
+  }
+  EXPECT_EQ(drawn_frames(config, clips, 120), expected);
+}
+
+TEST_F(TrainingLoaderTest, ValidationAtTheStartAndShortRestsAreCutOff) {
+  Config config = numbered_config(numbered_);
+  config.data.window = 3;
+  config.validation.frames = "1:20";  // frame 0 alone is no window
+  const std::vector<TrainingClip> clips = open_clips(config);
+  ASSERT_EQ(clips.size(), 1U);
+  EXPECT_EQ(clips[0].span.begin, 20);
+}
+
+std::string refusal(const Config& config) {
+  try {
+    open_clips(config);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(TrainingLoaderTest, RefusesWhatTheClipMakesImpossible) {
+  Config config = numbered_config(numbered_);
+  const std::string script = "data.script: " + numbered_.string();
+  config.data.crop_px = 48;
+  EXPECT_EQ(refusal(config), script + ": the input is 64x32, but data.crop_px = 48: allowed are 1 to 32");
+
+  config = numbered_config(numbered_);
+  config.data.script[0].start = 10;
+  config.data.script[0].end = 60;
+  EXPECT_EQ(refusal(config),
+            script + ": start = 10 and end = 60 are frames 10 to 60 (not included), but the clip has 40 frames");
+
+  config = numbered_config(numbered_);
+  config.data.script[0].start = 30;
+  config.validation.frames = "20:";
+  EXPECT_EQ(
+      refusal(config),
+      script + ": validation.frames = \"20:\" (frames 20 to 39) leaves nothing of the frames 30 to 39 to train on");
+
+  config.validation.frames = "50:";
+  EXPECT_THAT(refusal(config), testing::HasSubstr("validation.frames"));
+
+  config = numbered_config(numbered_);
+  config.data.window = 5;
+  config.data.segment_frames = 5;
+  config.validation.frames = "3:37";
+  EXPECT_THAT(refusal(config), testing::HasSubstr("data.window = 5"));
+
+  config = numbered_config(numbered_);
+  config.model.scale = 3;
+  EXPECT_THAT(refusal(config), testing::HasSubstr("model.scale"));
+}
+
+// The step at which frame 37's error arrives, and its text.
+std::pair<std::int64_t, std::string> failing_step(const Config& config, const Args& args) {
+  TrainingLoader loader(open_clips(config, args), config, torch::kCPU, 0);
+  for (std::int64_t step = 0; step < 200; ++step) {
+    try {
+      loader.next(step, 0, config.data.batch);
+    } catch (const Error& error) {
+      return {step, error.what()};
+    }
+  }
+  return {-1, ""};
+}
+
+TEST_F(TrainingLoaderTest, ABadFrameIsReportedAtTheSameStepHoweverFastItIsFound) {
+  const Config config = numbered_config(numbered_);
+  const auto [fast_step, fast_text] = failing_step(config, {{"fail", "37"}});
+  const auto [slow_step, slow_text] = failing_step(config, {{"fail", "37"}, {"sleep", "0.005"}});
+  EXPECT_GE(fast_step, 0);
+  EXPECT_EQ(fast_step, slow_step);
+  EXPECT_THAT(fast_text, testing::AllOf(testing::HasSubstr("numbered.vpy"), testing::HasSubstr("frame 37"),
+                                        testing::HasSubstr("this frame is bad")));
+}
+
+TEST_F(TrainingLoaderTest, EndsAtOnceInTheMiddleOfSlowDecoding) {
+  Config config = numbered_config(numbered_);
+  config.data.segment_frames = 40;
+  config.data.pool_frames = 40;
+  const std::vector<TrainingClip> clips = open_clips(config, {{"sleep", "0.1"}}, 1);
+  const auto begin = std::chrono::steady_clock::now();
+  { TrainingLoader loader(clips, config, torch::kCPU, 0); }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));  // 4 s for all 40 frames
+}
+
+class CapturedLog {
+ public:
+  CapturedLog() {
+    log::set_sink([this](log::Level level, std::string_view message) {
+      if (level == log::Level::warning) warnings.emplace_back(message);
+    });
+  }
+  ~CapturedLog() { log::set_sink({}); }
+  std::vector<std::string> warnings;
+};
+
+TEST_F(TrainingLoaderTest, WarnsOfAFrameFlaggedInterlaced) {
+  Config config = numbered_config(numbered_);
+  config.data.pool_frames = 40;
+  CapturedLog log;
+  batches(config, open_clips(config, {{"field", "3"}}), 0, 20);
+  EXPECT_THAT(log.warnings,
+              testing::Contains(testing::AllOf(testing::HasSubstr("numbered.vpy"), testing::HasSubstr("frame 3 "),
+                                               testing::HasSubstr("_FieldBased"))));
+}
+
+TEST_F(TrainingLoaderTest, WarnsWhenTrainingWaitsForTheScript) {
+  const Config config = numbered_config(numbered_);
+  CapturedLog log;
+  TrainingLoader loader(open_clips(config, {{"sleep", "0.02"}}, 1), config, torch::kCPU, 0,
+                        {.wait_window = std::chrono::duration<double>(0.3)});
+  const auto begin = std::chrono::steady_clock::now();
+  loader.next(0, 0, 8);
+  loader.take_wait_seconds();
+  const auto filled = std::chrono::steady_clock::now();
+  for (std::int64_t step = 1; step < 12; ++step) loader.next(step, 0, 8);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - filled).count();
+  EXPECT_GT(loader.take_wait_seconds() / seconds, 0.9);
+  EXPECT_GT(filled, begin);
+  ASSERT_THAT(log.warnings, testing::SizeIs(1));
+  EXPECT_THAT(log.warnings[0], testing::AllOf(testing::HasSubstr("numbered.vpy"), testing::HasSubstr("the script"),
+                                              testing::HasSubstr("data.reuse")));
+}
+
+TEST_F(TrainingLoaderTest, SaysWhatItHolds) {
+  Config config = numbered_config(numbered_);
+  TrainingLoader loader(open_clips(config), config, torch::kCPU, 0);
+  // 8 samples a step use up 2 segments of 4 frames: 2 beyond the 3 resident ones.
+  EXPECT_EQ(loader.describe(), "40 frames in 10 segments of up to 4; pool of 20 frames in host memory (800.0 KiB)");
+}
+
+class TrainingLoaderGpuTest : public TrainingLoaderTest {
+ protected:
+  void SetUp() override {
+    if (!torch::cuda::is_available()) GTEST_SKIP() << "no CUDA card";
+  }
+};
+
+TEST_F(TrainingLoaderGpuTest, EveryPlaceOfThePoolGivesTheSameBatches) {
+  Config config = numbered_config("");
+  config.data.crop_px = 16;
+  config.data.color = "rgb";
+  config.data.script = {
+      {.path = folder_.write("a.vpy", colorful_script("YUV420P8", 72, 48, "clip = clip.std.SetFrameProps(_Matrix=1)"))},
+      {.path = folder_.write("b.vpy", colorful_script("RGB48", 64, 80, ""))}};
+  const torch::Device card(torch::kCUDA, 0);
+  const std::vector<Batch> host = batches(config, open_clips(config), 0, 20);
+  const std::vector<Batch> device =
+      batches(config, open_clips(config), 0, 20, card, {.place = FramePool::Place::device});
+  const std::vector<Batch> pinned =
+      batches(config, open_clips(config), 0, 20, card, {.place = FramePool::Place::pinned_host});
+  expect_equal(device, pinned);
+  for (std::size_t i = 0; i < host.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(device[i].input.cpu(), host[i].input, 0, 0x1p-22));
+    EXPECT_TRUE(torch::allclose(device[i].target.cpu(), host[i].target, 0, 0x1p-22));
+  }
+}
+
+TEST_F(TrainingLoaderGpuTest, SlotsAreNotOverwrittenWhileTheCardStillReadsThem) {
+  const Config config = numbered_config(numbered_);
+  const torch::Device card(torch::kCUDA, 0);
+  for (const FramePool::Place place : {FramePool::Place::device, FramePool::Place::pinned_host}) {
+    TrainingLoader loader(open_clips(config), config, card, 0, {.place = place});
+    const torch::Tensor busy = torch::rand({4096, 4096}, card);
+    torch::Tensor mismatches = torch::zeros({}, torch::dtype(torch::kLong).device(card));
+    for (std::int64_t step = 0; step < 100; ++step) {
+      torch::mm(busy, busy);  // the gathers queue up behind this
+      const Batch batch = loader.next(step, 0, 8);
+      mismatches += batch.target.ne(repeated(batch.input, 2)).sum();
+    }
+    EXPECT_EQ(mismatches.item<std::int64_t>(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace reelgrad

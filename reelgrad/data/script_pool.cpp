@@ -1,0 +1,98 @@
+#include "reelgrad/data/script_pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "reelgrad/base/log.h"
+#include "reelgrad/frames/color_props.h"
+
+namespace reelgrad {
+namespace {
+
+FramePool make_pool(const Clip& clip, int slots, FramePool::Place place, torch::Device device) {
+  const ClipInfo& info = clip.info();
+  return FramePool(info.format, info.width, info.height, slots, place, device);
+}
+
+std::size_t frame_bytes(const Clip& clip) {
+  const ClipInfo& info = clip.info();
+  return FramePool::bytes_per_slot(info.format, info.width, info.height);
+}
+
+void warn_if_interlaced(const Clip& clip, const Frame& frame) {
+  if (!frame.interlaced()) return;
+  log::warn_once(
+      "interlaced " + clip.name(),
+      fmt::format("{}: frame {} is flagged interlaced (`_FieldBased` = 1 or 2): resizing filters treat its fields "
+                  "apart, so the two sides of such frames may not match. Deinterlace in the script, or, if the "
+                  "frames are progressive, clear the flag: clip.std.SetFieldBased(0)",
+                  clip.name(), frame.number()));
+}
+
+}  // namespace
+
+ScriptPool::ScriptPool(ClipPair pair, int segments, int segment_frames, FramePool::Place place, torch::Device device,
+                       ColorOverrides overrides)
+    : pair_(std::move(pair)),
+      segment_frames_(segment_frames),
+      overrides_(std::move(overrides)),
+      input_(make_pool(pair_.input, segments * segment_frames, place, device)),
+      target_(make_pool(pair_.target, segments * segment_frames, place, device)),
+      input_color_(static_cast<std::size_t>(segments * segment_frames)),
+      target_color_(input_color_.size()),
+      slots_(static_cast<std::size_t>(segments)) {}
+
+std::size_t ScriptPool::bytes_per_frame(const ClipPair& pair) {
+  return frame_bytes(pair.input) + frame_bytes(pair.target);
+}
+
+std::optional<int> ScriptPool::find(std::int64_t begin, std::int64_t index) const {
+  // A segment of an earlier entry does not count before the decoder has come to this one: it may be overwritten.
+  const auto slot =
+      std::ranges::find_if(slots_, [&](const Slot& s) { return s.begin == begin && s.ready && s.last_use >= index; });
+  if (slot == slots_.end()) return std::nullopt;
+  return static_cast<int>(slot - slots_.begin());
+}
+
+std::optional<ScriptPool::Claim> ScriptPool::claim(std::int64_t begin, std::int64_t index, std::int64_t first_needed) {
+  const auto held = std::ranges::find(slots_, begin, &Slot::begin);
+  if (held != slots_.end()) {
+    held->last_use = index;
+    return std::nullopt;
+  }
+  const auto oldest = std::ranges::min_element(slots_, {}, &Slot::last_use);
+  TORCH_INTERNAL_ASSERT(oldest->last_use < first_needed, "Sampler::most_segments promised a free slot");
+  const bool reused = oldest->begin >= 0;
+  *oldest = {.begin = begin, .last_use = index, .ready = false};
+  return Claim{static_cast<int>(oldest - slots_.begin()), reused};
+}
+
+void ScriptPool::publish(int slot) {
+  slots_[static_cast<std::size_t>(slot)].ready = true;
+}
+
+void ScriptPool::store(int slot, int offset, const Frame& target, const Frame& input) {
+  const int at = frame_slot(slot, offset);
+  warn_if_interlaced(pair_.target, target);
+  warn_if_interlaced(pair_.input, input);
+  target_color_[static_cast<std::size_t>(at)] = color_of(pair_.target, target);
+  input_color_[static_cast<std::size_t>(at)] = color_of(pair_.input, input);
+  target_.store(at, target.view());
+  input_.store(at, input.view());
+}
+
+// The input was made from the target: where the matrix must be guessed from the height, both sides get the target's.
+ColorSpec ScriptPool::color_of(const Clip& clip, const Frame& frame) const {
+  const FrameView view = frame.view();
+  return resolve_color(view.format, view.color, pair_.target.info().height, overrides_, clip.name(), frame.number());
+}
+
+ScriptPool::Side ScriptPool::side(const FramePool& pool, const std::vector<ColorSpec>& colors, int slot,
+                                  int offset) const {
+  const int at = frame_slot(slot, offset);
+  return {pool.picture(at), pool.format(), colors[static_cast<std::size_t>(at)]};
+}
+
+}  // namespace reelgrad

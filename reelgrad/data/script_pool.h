@@ -1,0 +1,70 @@
+// The decoded segments of one training script, both sides of each frame.
+#pragma once
+#include <torch/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "reelgrad/clip/clip.h"
+#include "reelgrad/config/config.h"
+#include "reelgrad/frames/frame_pool.h"
+
+namespace reelgrad {
+
+// Bookkeeping calls (find, claim, publish) are made under its owner's lock. store() and picture() need none: a slot is
+// written only between claim() and publish(), and read only after find() has given it.
+class ScriptPool {
+ public:
+  // `segments` slots of `segment_frames` frames.
+  ScriptPool(ClipPair pair, int segments, int segment_frames, FramePool::Place place, torch::Device device,
+             ColorOverrides overrides);
+
+  static std::size_t bytes_per_frame(const ClipPair& pair);
+
+  const ClipPair& pair() const { return pair_; }
+  FramePool::Place place() const { return input_.place(); }
+
+  // The slot that holds the segment beginning at frame `begin` for entry `index` of the schedule; nullopt: not yet.
+  std::optional<int> find(std::int64_t begin, std::int64_t index) const;
+
+  // A segment that is held already is kept for entry `index` of the schedule too: nullopt. Else a slot to fill, whose
+  // segment no entry from `first_needed` on needs. Schedule entries come in rising order.
+  struct Claim {
+    int slot = 0;
+    bool reused = false;  // batches may still be read from it
+  };
+  std::optional<Claim> claim(std::int64_t begin, std::int64_t index, std::int64_t first_needed);
+  void publish(int slot);
+
+  // Frame `offset` of the slot's segment.
+  void store(int slot, int offset, const Frame& target, const Frame& input);
+
+  struct Side {
+    PictureRef picture;
+    VideoFormat format;
+    ColorSpec color;
+  };
+  Side input(int slot, int offset) const { return side(input_, input_color_, slot, offset); }
+  Side target(int slot, int offset) const { return side(target_, target_color_, slot, offset); }
+
+ private:
+  struct Slot {
+    std::int64_t begin = -1;     // -1: empty
+    std::int64_t last_use = -1;  // the last entry of the schedule that needs it
+    bool ready = false;
+  };
+
+  int frame_slot(int slot, int offset) const { return slot * segment_frames_ + offset; }
+  Side side(const FramePool& pool, const std::vector<ColorSpec>& colors, int slot, int offset) const;
+  ColorSpec color_of(const Clip& clip, const Frame& frame) const;
+
+  ClipPair pair_;
+  int segment_frames_;
+  ColorOverrides overrides_;
+  FramePool input_, target_;
+  std::vector<ColorSpec> input_color_, target_color_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace reelgrad

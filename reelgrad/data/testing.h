@@ -1,0 +1,96 @@
+// Scripts and configurations for the tests of data/.
+#pragma once
+#include <stdlib.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "reelgrad/base/files.h"
+#include "reelgrad/clip/clip.h"
+#include "reelgrad/config/config.h"
+#include "reelgrad/data/loader.h"
+
+namespace reelgrad::testing_data {
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "reelgrad-data-XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+  std::filesystem::path write(const std::string& name, const std::string& text) const {
+    write_file_atomically(path_ / name, text);
+    return path_ / name;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Every sample of the input is another number: (frame * 2048 + y * 64 + x) / 2^20, 64x32 GrayS; the target repeats each
+// pixel twice in both directions. Variables: frames; sleep, seconds a frame; log, a file that gets a character for each
+// input frame made; fail, a frame that raises; field, a frame that is flagged interlaced.
+inline constexpr int kNumberedWidth = 64, kNumberedHeight = 32;
+inline const char* const kNumberedScript = R"(
+import time
+import numpy as np
+import vapoursynth as vs
+core = vs.core
+variables = globals()
+frames = int(variables.get("frames", 40))
+sleep = float(variables.get("sleep", 0))
+log = variables.get("log", "")
+fail = int(variables.get("fail", -1))
+field = int(variables.get("field", -1))
+def number(n, f):
+    time.sleep(sleep)
+    if n == fail:
+        raise ValueError("this frame is bad")
+    if log:
+        with open(log, "a") as file:
+            file.write("x")
+    f = f.copy()
+    y, x = np.mgrid[0:32, 0:64]
+    np.asarray(f[0])[:] = ((n * 2048 + y * 64 + x) / 2**20).astype(np.float32)
+    if n == field:
+        f.props._FieldBased = 2
+    return f
+blank = core.std.BlankClip(width=64, height=32, format=vs.GRAYS, length=frames)
+blank = core.std.SetFrameProps(blank, _Range=1)
+clip = core.std.ModifyFrame(blank, blank, number)
+clip.set_output(1)
+core.resize.Point(clip, 128, 64).set_output(0)
+)";
+
+inline Config numbered_config(const std::filesystem::path& script) {
+  Config config;
+  config.data.script = {ScriptConfig{.path = script}};
+  config.data.batch = 8;
+  config.data.crop_px = 12;
+  config.data.color = "gray";
+  config.data.segment_frames = 4;
+  config.data.pool_frames = 12;
+  config.data.reuse = 1;
+  config.model.scale = 2;
+  return config;
+}
+
+using Args = std::map<std::string, std::string>;
+
+inline std::vector<TrainingClip> open_clips(const Config& config, const Args& args = {}, int threads = 0) {
+  return open_training_clips(config, [&](const ScriptConfig& script) {
+    return Script::open(script.path, {.args = args, .threads = threads});
+  });
+}
+
+}  // namespace reelgrad::testing_data
