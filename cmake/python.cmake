@@ -30,7 +30,7 @@ list(GET located 4 REELGRAD_NVIDIA_DIR)
 # nvcc and Torch's own finds stay in the cache: they would not follow another torch.
 set(found_torch "torch ${REELGRAD_TORCH_VERSION} in ${REELGRAD_TORCH_DIR}")
 if(REELGRAD_CONFIGURED_TORCH AND NOT REELGRAD_CONFIGURED_TORCH STREQUAL found_torch)
-  message(FATAL_ERROR "this build folder was made for ${REELGRAD_CONFIGURED_TORCH}, the environment now has ${found_torch}: "
-                      "start it afresh with cmake --fresh --preset …")
+  message(FATAL_ERROR "this build folder was made for ${REELGRAD_CONFIGURED_TORCH}, the environment now has "
+                      "${found_torch}: start it afresh with cmake --fresh --preset …")
 endif()
 set(REELGRAD_CONFIGURED_TORCH ${found_torch} CACHE INTERNAL "what this build folder was made for")

@@ -1,6 +1,7 @@
 # reelgrad_library(NAME SOURCES … DEPS … [TORCH]): one static library a folder, symbols hidden.
-# reelgrad_test(NAME LABEL host|torch SOURCES … DEPS …): a GoogleTest program; suites named *Gpu* get the label gpu,
-# suites named *Slow* the label slow.
+# reelgrad_test(NAME LABEL host|torch SOURCES … DEPS … [TORCH] [LOADED_BY_PYTHON]): a GoogleTest program; suites named
+# *Gpu* get the label gpu, suites named *Slow* the label slow. LOADED_BY_PYTHON: it starts Pythons that load a library
+# of ours, which in a sanitized build must have AddressSanitizer in them from the start.
 
 add_library(reelgrad_options INTERFACE)
 target_compile_features(reelgrad_options INTERFACE cxx_std_20)
@@ -38,7 +39,7 @@ function(reelgrad_library name)
 endfunction()
 
 function(reelgrad_test name)
-  cmake_parse_arguments(arg "TORCH" "LABEL" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;LOADED_BY_PYTHON" "LABEL" "SOURCES;DEPS" ${ARGN})
   add_executable(${name}_test ${arg_SOURCES})
   target_link_libraries(${name}_test PRIVATE reelgrad_options GTest::gmock GTest::gtest_main)
   foreach(dep IN LISTS arg_DEPS)
@@ -52,6 +53,14 @@ function(reelgrad_test name)
     REELGRAD_SOURCE_DIR="${CMAKE_SOURCE_DIR}" REELGRAD_TEST_PYTHON="${REELGRAD_PYTHON}")
   set_target_properties(${name}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   set(environment "PYTHONDONTWRITEBYTECODE=1")
+  if(REELGRAD_SANITIZE AND arg_LOADED_BY_PYTHON)
+    foreach(library IN ITEMS libasan.so libstdc++.so.6)
+      execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=${library}
+        OUTPUT_VARIABLE ${library} OUTPUT_STRIP_TRAILING_WHITESPACE)
+    endforeach()
+    list(APPEND environment "LD_PRELOAD=${libasan.so}:${libstdc++.so.6}"
+      "ASAN_OPTIONS=detect_leaks=0:detect_odr_violation=0:alloc_dealloc_mismatch=0")
+  endif()
   foreach(kind IN ITEMS plain gpu slow)
     if(kind STREQUAL plain)
       set(filter "-*Gpu*:*Slow*")
