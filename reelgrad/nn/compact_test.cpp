@@ -129,7 +129,7 @@ TEST(Compact, ReachesAsFarAsItSays) {
   input = input.expand({1, 3, 31, 31}).clone();
   const torch::Tensor before = network->forward(input);
   input.index_put_({0, 0, 15, 15}, 1);
-  const torch::Tensor changed = (network->forward(input) - before).abs().sum({0, 1}).gt(0).any(0);
+  const torch::Tensor changed = (network->forward(input) - before).abs().flatten(0, 1).sum(0).gt(0).any(0);
   const int radius = network->info().receptive_radius_px;
   EXPECT_EQ(radius, 4);
   EXPECT_EQ(changed.sum().item<int>(), 2 * radius + 1);

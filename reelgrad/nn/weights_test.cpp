@@ -29,7 +29,7 @@ std::string load_error(torch::nn::Module& network, const NamedTensors& state) {
 }
 
 TEST(StateDict, SharesStorageWithTheNetwork) {
-  const auto network = linear();
+  auto network = linear();
   for (const auto& [name, tensor] : state_dict(*network)) {
     EXPECT_FALSE(tensor.requires_grad());
     tensor.fill_(3);
@@ -50,14 +50,14 @@ TEST(LoadStrict, ListsEverythingThatDoesNotFitAndChangesNothing) {
 }
 
 TEST(LoadStrict, RefusesAKeyGivenTwice) {
-  const auto network = linear();
+  auto network = linear();
   const torch::Tensor weight = torch::zeros({2, 3}), bias = torch::zeros({2});
   EXPECT_THAT(load_error(*network, {{"weight", weight}, {"bias", bias}, {"bias", bias}}),
               HasSubstr("1 given twice: bias"));
 }
 
 TEST(LoadStrict, ConvertsTheType) {
-  const auto network = linear();
+  auto network = linear();
   load_strict(*network,
               {{"weight", torch::full({2, 3}, 0.5, torch::kFloat64)}, {"bias", torch::ones({2}, torch::kHalf)}}, "x");
   EXPECT_EQ(network->weight.scalar_type(), torch::kFloat32);

