@@ -46,7 +46,7 @@ function(reelgrad_test name)
     target_link_libraries(${name}_test PRIVATE reelgrad_${dep})
   endforeach()
   if(arg_TORCH)
-    set_target_properties(${name}_test PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_compile_options(${name}_test PRIVATE -fPIC)  # not -fPIE: the precompiled header was made with -fPIC
     target_precompile_headers(${name}_test REUSE_FROM reelgrad_torch_pch)
   endif()
   target_compile_definitions(${name}_test PRIVATE
