@@ -92,40 +92,47 @@ nlohmann::json to_json(const ReferenceCase& reference) {
 const std::vector<bool> kFinite{true,  true, true, true, true, false, true, true,  false,
                                 false, true, true, true, true, true,  true, false, true};
 
+// Where the two sides exchange files.
 class TrainingReferenceTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
+  void SetUp() override {
     at::set_num_threads(1);  // the pictures are too small to share
-    folder_ = std::filesystem::path(testing::TempDir()) / "train_reference";
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
-    torch::manual_seed(3);
-    inputs_ = torch::rand({10, 3, 8, 8}, torch::kFloat64);
-    targets_ = torch::rand({10, 3, 16, 16}, torch::kFloat64);
-    for (const torch::ScalarType type : {torch::kFloat64, torch::kFloat32}) {
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void write_samples(const std::vector<ReferenceCase>& cases) {
+    for (const ReferenceCase& reference : cases) {
+      const torch::ScalarType type = reference.type;
       NamedTensors data{{"inputs", inputs_.to(type)}, {"targets", targets_.to(type)}};
       for (const auto& [name, tensor] : state_dict(*test::small_network(1, type))) {
         data.emplace_back("init." + name, tensor);
       }
-      write_safetensors(folder_ / (type == torch::kFloat64 ? "float64.safetensors" : "float32.safetensors"), data);
+      write_safetensors(folder_ / (reference.dtype() + ".safetensors"), data);
     }
-    nlohmann::json request{{"cases", nlohmann::json::array()}, {"finite", kFinite}};
-    for (const ReferenceCase& reference : reference_cases()) request["cases"].push_back(to_json(reference));
+  }
+
+  void run_pytorch(const std::vector<ReferenceCase>& cases, const std::vector<bool>& finite) {
+    nlohmann::json request{{"cases", nlohmann::json::array()}, {"finite", finite}};
+    for (const ReferenceCase& reference : cases) request["cases"].push_back(to_json(reference));
     std::ofstream(folder_ / "cases.json") << request;
     const ProcessResult result =
         run_process({REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/train/train_reference.py", folder_.string()},
                     std::chrono::minutes(4));
     ASSERT_EQ(result.exit_code, 0) << result.err;
   }
-  static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
 
-  static std::map<std::string, torch::Tensor> read(const std::string& name) {
+  std::map<std::string, torch::Tensor> read(const std::string& name) const {
     const SafetensorsFile file = read_safetensors(folder_ / (name + ".safetensors"));
     return {file.tensors.begin(), file.tensors.end()};
   }
 
-  inline static std::filesystem::path folder_;
-  inline static torch::Tensor inputs_, targets_;
+  const std::filesystem::path folder_ =
+      std::filesystem::path(testing::TempDir()) /
+      (std::string("reference_") + testing::UnitTest::GetInstance()->current_test_info()->name());
+  const torch::Tensor inputs_ = torch::rand({10, 3, 8, 8}, at::detail::createCPUGenerator(3), torch::kFloat64);
+  const torch::Tensor targets_ = torch::rand({10, 3, 16, 16}, at::detail::createCPUGenerator(4), torch::kFloat64);
 };
 
 double relative_difference(const torch::Tensor& a, const torch::Tensor& b) {
@@ -134,6 +141,8 @@ double relative_difference(const torch::Tensor& a, const torch::Tensor& b) {
 }
 
 TEST_F(TrainingReferenceTest, EveryLossRateAndWeightIsPyTorchs) {
+  write_samples(reference_cases());
+  ASSERT_NO_FATAL_FAILURE(run_pytorch(reference_cases(), {}));
   for (const ReferenceCase& reference : reference_cases()) {
     SCOPED_TRACE(reference.name);
     const double tolerance = reference.type == torch::kFloat64 ? 1e-9 : 1e-5;
@@ -163,6 +172,7 @@ TEST_F(TrainingReferenceTest, EveryLossRateAndWeightIsPyTorchs) {
 }
 
 TEST_F(TrainingReferenceTest, ScaleFollowsTorchsGradScaler) {
+  ASSERT_NO_FATAL_FAILURE(run_pytorch({}, kFinite));
   const torch::Tensor expected = read("scaler").at("scales");
   GradScaler scaler(torch::kCPU, {.initial_scale = 1024, .growth_interval = 3});
   std::int64_t skipped = 0;

@@ -53,7 +53,8 @@ Config resume_config() {
 
 using MakeNetwork = std::function<std::shared_ptr<Network>(std::uint64_t seed)>;
 
-// Stopped at every step in turn and gone on with in a trainer that started elsewhere: bit for bit the unbroken run.
+// Stopped at a step and gone on with in a trainer that started elsewhere: bit for bit the unbroken run. The steps: the
+// first, one with a record, one with a validation, one with a checkpoint, one just before the last.
 void expect_resume_is_exact(const Config& config, const MakeNetwork& make, torch::Device device) {
   const Deterministic deterministic;
   auto batches = test::smooth_batches(config, device);
@@ -63,7 +64,7 @@ void expect_resume_is_exact(const Config& config, const MakeNetwork& make, torch
   torch::manual_seed(11);
   Trainer(config, trained, device, batches, unbroken, &validator).run();
 
-  for (std::int64_t stop = 1; stop < config.run.steps; ++stop) {
+  for (const std::int64_t stop : {1, 4, 5, 7, 11}) {
     SCOPED_TRACE("stopped at " + std::to_string(stop));
     MemoryRecorder recorder;
     auto network = make(1);
@@ -343,7 +344,6 @@ TEST_F(TrainerGpuTest, LearnsInMixedPrecision) {
     MemoryRecorder recorder;
     Trainer(config, test::small_network(1), card_, batches, recorder, nullptr).run();
     EXPECT_LT(recorder.steps.back().loss, 0.7 * recorder.steps.front().loss);
-    EXPECT_GT(recorder.steps.back().memory_mb + 1, 0);
   }
 }
 
