@@ -25,6 +25,9 @@ using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 class RunFolderTest : public testing::Test {
+ private:
+  TemporaryFolder folder_;  // made first, removed last
+
  protected:
   fs::path run_ = folder().path() / "run";
   Config config_ = run_config(run_);
@@ -56,9 +59,6 @@ class RunFolderTest : public testing::Test {
   }
 
   const TemporaryFolder& folder() const { return folder_; }
-
- private:
-  TemporaryFolder folder_;
 };
 
 ValidationRecord validation_of(std::int64_t step, double psnr) {
@@ -342,6 +342,10 @@ struct Damage {
   double kept;  // share of its bytes; -1: all but the last, -2: one byte changed, -3: removed
 };
 
+void PrintTo(const Damage& damage, std::ostream* out) {
+  *out << damage.file << ", " << damage.kept;
+}
+
 class DamagedCheckpointTest : public RunFolderTest, public testing::WithParamInterface<Damage> {};
 
 void damage(const fs::path& file, double kept) {
@@ -437,12 +441,12 @@ TEST_F(RunFolderTest, PreviewsAreReadByPillow) {
   write_png(gray, torch::arange(6).view({1, 2, 3}) / 255.0);
   const std::string script =
       "import sys; from PIL import Image\n"
-      "for p in sys.argv[1:]:\n i = Image.open(p); print(i.mode, i.size, list(i.getdata()))";
+      "for p in sys.argv[1:]:\n i = Image.open(p); print(i.mode, i.size, list(i.tobytes()))";
   const ProcessResult read =
       run_process({REELGRAD_TEST_PYTHON, "-c", script, (run_ / "preview/step-000100.png").string(), gray.string()},
                   std::chrono::seconds(60));
   EXPECT_EQ(read.err, "");
-  EXPECT_EQ(read.out, "RGB (2, 1) [(0, 128, 255), (0, 255, 64)]\nL (3, 2) [0, 1, 2, 3, 4, 5]\n");
+  EXPECT_EQ(read.out, "RGB (2, 1) [0, 128, 255, 0, 255, 64]\nL (3, 2) [0, 1, 2, 3, 4, 5]\n");
 }
 
 TEST_F(RunFolderTest, TheLogOfTheRunHoldsWhatIsSaid) {
