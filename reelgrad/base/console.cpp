@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "reelgrad/base/error.h"
+#include "reelgrad/base/files.h"
 #include "reelgrad/base/text.h"
 
 namespace reelgrad::console {
@@ -68,6 +70,15 @@ bool use_color() {
     return stderr_is_terminal() && !(no_color && *no_color) && !(term && std::string_view(term) == "dumb");
   }();
   return value;
+}
+
+std::FILE* take_stdout() {
+  std::fflush(stdout);
+  const int data = ::dup(STDOUT_FILENO);
+  if (data < 0 || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) fail("standard output: " + errno_name(errno));
+  std::FILE* file = ::fdopen(data, "wb");
+  if (!file) fail("standard output: " + errno_name(errno));
+  return file;
 }
 
 void print_line(std::string_view line) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,9 @@ bool stderr_is_terminal();
 bool use_color();  // a terminal, NO_COLOR unset, TERM not "dumb"
 
 void print_line(std::string_view line);
+
+// Takes standard output for data: what else prints there from now on (a script, a library) goes to stderr. Once a process.
+std::FILE* take_stdout();
 
 // Shows progress: on a terminal the live line, elsewhere a plain line at most every `plain_interval`.
 class Progress {

@@ -110,11 +110,18 @@ FrameRange frame_range(const std::string& text, std::int64_t frames) {
   return text.empty() ? FrameRange{0, frames} : parse_frame_range(text, frames, "--frames");
 }
 
+// A variable clip's fps is an average, which its frames' own durations do not equal.
+bool has_constant_rate(const ClipInfo& info, const Frame& frame) {
+  const Rational duration = frame.duration();
+  return info.fps.num > 0 && duration.num * info.fps.num == duration.den * info.fps.den;
+}
+
 // Audio is taken along from video files only: a script may have cut or reordered its frames.
-void choose_audio(VideoWriterOptions& writer, const Script& script, const ClipInfo& info, FrameRange range) {
+void choose_audio(VideoWriterOptions& writer, const Script& script, const ClipInfo& info, FrameRange range,
+                  const Frame& first) {
   const bool whole = range.begin == 0 && range.end == info.frames;
   if (script.is_script() || !std::filesystem::is_regular_file(script.path())) return;
-  if (!whole && info.fps.num == 0) {
+  if (!whole && !has_constant_rate(info, first)) {
     log::warning("--frames of a clip with variable frame rate: the audio is left out");
     return;
   }
@@ -130,6 +137,7 @@ void apply(ApplyArguments& arguments) {
   if (!std::filesystem::exists(arguments.restore.model)) {
     fail(fmt::format("{}: no such model", arguments.restore.model.string()));
   }
+  if (arguments.writer.output == "-") arguments.writer.standard_output = console::take_stdout();
   const Script script = open_clip_argument(arguments.clip);
   const Clip clip = input_clip(script);
   const ClipInfo& info = clip.info();
@@ -146,7 +154,8 @@ void apply(ApplyArguments& arguments) {
   options.fps = info.fps;
   options.source_format = info.format;
   options.color = first.view().color;
-  if (!arguments.no_audio) choose_audio(options, script, info, range);
+  options.sample_aspect = first.sample_aspect();
+  if (!arguments.no_audio) choose_audio(options, script, info, range, first);
   VideoWriter writer(options);
   const VideoFormat format = writer.format();
   log::info(fmt::format("{}: {}x{} {} -> {}x{}, {} frames, {}", clip.name(), info.width, info.height,

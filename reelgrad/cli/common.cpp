@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-
+#include "reelgrad/base/dynamic_library.h"
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/base/signals.h"
@@ -60,7 +59,7 @@ void add_restore_options(CLI::App& command, RestoreRequest& request) {
 
 Engine& engine(bool deterministic) {
   // cuBLAS reads its workspace setting once, before the first call.
-  if (deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  if (deterministic) set_environment_default("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
   return open_engine([](log::Level level, std::string_view message) { log::write(level, message); });
 }
 

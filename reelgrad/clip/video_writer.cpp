@@ -110,7 +110,7 @@ class EncoderSink final : public Sink {
 class Y4mSink final : public Sink {
  public:
   explicit Y4mSink(const VideoWriterOptions& options) : output_(options.output), fps_(options.fps) {
-    std::FILE* file = stdout;
+    std::FILE* file = options.standard_output;
     if (output_ != "-") {
       pending_ = std::make_unique<PendingFile>(output_);
       owned_.reset(std::fopen(pending_->path().c_str(), "wb"));

@@ -1,6 +1,7 @@
 // Video out: an ffmpeg process fed NUT (timestamps survive), or our own Y4M for stdout and .y4m.
 #pragma once
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -22,6 +23,7 @@ struct VideoWriterOptions {
   double audio_start_s = 0;          // where in that file the first written frame lies
   double audio_duration_s = 0;       // 0: to its end
   std::string ffmpeg = "ffmpeg";
+  std::FILE* standard_output = stdout;  // where "-" goes
 };
 
 // One consumer thread. Nothing stands under the final name until finish().

@@ -1,6 +1,5 @@
 #include "reelgrad/clip/vs_library.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "reelgrad/base/dynamic_library.h"
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
 #include "reelgrad/base/lock_file.h"
@@ -155,7 +155,7 @@ LockFile lock_config() {
 // unusable for the whole process. So the entry is made before it is asked the first time.
 ConfigEntry configured(const fs::path& library) {
   // Without HOME (services, `env -i`) neither libvsscript nor its Python would find the file.
-  if (env("HOME").empty() && env("XDG_CONFIG_HOME").empty()) setenv("HOME", home_folder().c_str(), 1);
+  if (env("HOME").empty() && env("XDG_CONFIG_HOME").empty()) set_environment("HOME", home_folder().string());
   if (auto entry = find_entry(library)) return *entry;
   const LockFile lock = lock_config();
   if (auto entry = find_entry(library)) return *entry;
@@ -175,33 +175,25 @@ ConfigEntry configured(const fs::path& library) {
 
 // ---- Opening it ----
 
-// RTLD_GLOBAL: Python's extension modules need libpython's symbols.
-void* open_library(const fs::path& path) {
-  return dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
-}
+// Python's extension modules need libpython's symbols.
+DynamicLibrary open_vsscript(const fs::path& path) { return DynamicLibrary(path, DynamicLibrary::Symbols::shared); }
 
-fs::path path_of(void* symbol) {
-  Dl_info info{};
-  return dladdr(symbol, &info) && info.dli_fname ? fs::path(info.dli_fname).lexically_normal() : fs::path();
-}
-
-VapourSynth start(void* handle) {
+VapourSynth start(const DynamicLibrary& opened) {
   using GetApi = const VSSCRIPTAPI*(int);
   using GetError = const char*();
-  void* symbol = dlsym(handle, "getVSScriptAPI");
-  if (!symbol) fail("the libvsscript.so that was found is older than VapourSynth R81; " + std::string(kInstall));
+  auto* get_api = opened.function<GetApi>("getVSScriptAPI");
+  if (!get_api) fail("the libvsscript.so that was found is older than VapourSynth R81; " + std::string(kInstall));
   VapourSynth result;
-  result.library = path_of(symbol);
+  result.library = library_of(reinterpret_cast<const void*>(get_api));
   const ConfigEntry entry = configured(result.library);
   result.python = entry.python;
   if (entry.library != result.library) {
     // It knows itself only under the name in the file: open it by that name.
-    void* renamed = open_library(entry.library);
-    if (void* again = renamed ? dlsym(renamed, "getVSScriptAPI") : nullptr) symbol = again;
+    if (auto* again = open_vsscript(entry.library).function<GetApi>("getVSScriptAPI")) get_api = again;
   }
-  result.script = reinterpret_cast<GetApi*>(symbol)(VSSCRIPT_API_VERSION);
+  result.script = get_api(VSSCRIPT_API_VERSION);
   if (!result.script) {
-    auto* last_error = reinterpret_cast<GetError*>(dlsym(handle, "getVSScriptAPILastError"));
+    auto* last_error = opened.function<GetError>("getVSScriptAPILastError");
     const char* reason = last_error ? last_error() : nullptr;
     fail(fmt::format("VapourSynth at {} cannot be used: {}; reelgrad needs R81 or newer: {}", result.library.string(),
                      reason ? reason : "its API is too old", kInstall));
@@ -214,14 +206,12 @@ VapourSynth start(void* handle) {
 VapourSynth find_and_start() {
   std::vector<std::string> tried;
   for (const Candidate& candidate : candidates()) {
-    if (void* handle = open_library(candidate.library)) return start(handle);
-    const char* reason = dlerror();
+    const DynamicLibrary library = open_vsscript(candidate.library);
+    if (library) return start(library);
     std::error_code ignored;
     const bool missing = candidate.library.is_absolute() && !fs::exists(candidate.library, ignored);
     tried.push_back(fmt::format("{} ({}{})", candidate.library.string(), candidate.origin,
-                                missing  ? ": no such file"
-                                : reason ? ": " + std::string(reason)
-                                         : ""));
+                                missing ? ": no such file" : ": " + library.error()));
   }
   fail(fmt::format("VapourSynth was not found. Tried: {}. To get it, {}", join(tried, "; "), kInstall));
 }

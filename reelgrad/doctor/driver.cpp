@@ -2,12 +2,13 @@
 // on every machine that builds or runs this.
 #include "reelgrad/doctor/driver.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <array>
 #include <cstdlib>
 #include <optional>
+
+#include "reelgrad/base/dynamic_library.h"
 
 namespace reelgrad {
 namespace {
@@ -24,34 +25,22 @@ struct NvmlMemory {
   unsigned long long total, free, used;
 };
 
-// Never closed: the driver's libraries do not survive that.
-class DriverLibrary {
+class DriverLibrary : public DynamicLibrary {
  public:
-  explicit DriverLibrary(const char* name) : handle_(::dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
-    if (handle_) return;
-    const char* reason = ::dlerror();
-    error_ = reason ? reason : fmt::format("{} cannot be opened", name);
-  }
-
-  explicit operator bool() const { return handle_ != nullptr; }
-  const std::string& error() const { return error_; }
+  using DynamicLibrary::DynamicLibrary;
 
   // The function's result, or nullopt when this version of the library has no such function.
   template <class... Args>
   std::optional<int> call(const char* name, Args... args) const {
-    const auto function = handle_ ? reinterpret_cast<int (*)(Args...)>(::dlsym(handle_, name)) : nullptr;
-    if (!function) return std::nullopt;
-    return function(args...);
+    auto* called = function<int(Args...)>(name);
+    if (!called) return std::nullopt;
+    return called(args...);
   }
 
   template <class... Args>
   bool succeeds(const char* name, Args... args) const {
     return call(name, args...) == 0;
   }
-
- private:
-  void* handle_;
-  std::string error_;
 };
 
 std::string cuda_error(const DriverLibrary& cuda, const char* function, std::optional<CuResult> result) {

@@ -3,15 +3,14 @@
 // the engine was built for: the dynamic linker would bind to any other without a word, since libraries are found by
 // name. libtorch.so is opened by its full path before the engine, so that the libraries it names (cuDNN, the CUDA
 // runtime) come from beside it by its RPATH, whatever LD_LIBRARY_PATH holds.
-#include <dlfcn.h>
 #include <fmt/format.h>
-#include <link.h>
 
 #include <filesystem>
 #include <mutex>
 #include <optional>
 #include <string_view>
 
+#include "reelgrad/base/dynamic_library.h"
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
 #include "reelgrad/doctor/torch_install.h"
@@ -30,16 +29,9 @@ constexpr std::string_view kBuildVersion = REELGRAD_BUILD_TORCH_VERSION;
 
 // The torch folder of a libtorch_cpu.so that this process has already mapped.
 std::optional<fs::path> mapped_torch() {
-  std::string library;
-  ::dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void* data) {
-        if (!std::string_view(info->dlpi_name).ends_with("/libtorch_cpu.so")) return 0;
-        *static_cast<std::string*>(data) = info->dlpi_name;
-        return 1;
-      },
-      &library);
-  if (library.empty()) return std::nullopt;
-  return fs::absolute(library).parent_path().parent_path();
+  const std::optional<fs::path> library = mapped_library("libtorch_cpu.so");
+  if (!library) return std::nullopt;
+  return library->parent_path().parent_path();
 }
 
 // The torch to use: the one in this process, else the one that is installed.
@@ -67,12 +59,9 @@ fs::path choose_torch() {
   return installed->dir;
 }
 
-void* open_library(const fs::path& path) {
-  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
-    const char* reason = ::dlerror();
-    refuse(fmt::format("cannot open {}: {}", path.string(), reason ? reason : "unknown reason"));
-  }
+DynamicLibrary open_library(const fs::path& path) {
+  DynamicLibrary library(path);
+  if (!library) refuse(fmt::format("cannot open {}: {}", path.string(), library.error()));
   return library;
 }
 
@@ -98,8 +87,7 @@ fs::path engine_library() {
 Engine& load_engine(const log::Sink& sink) {
   open_torch(choose_torch());
   const fs::path path = engine_library();
-  void* library = open_library(path);
-  const auto get = reinterpret_cast<decltype(&reelgrad_engine)>(::dlsym(library, "reelgrad_engine"));
+  auto* get = open_library(path).function<decltype(reelgrad_engine)>("reelgrad_engine");
   Engine* engine = get ? get(kEngineVersion, &sink) : nullptr;
   if (!engine) refuse(fmt::format("{} belongs to another version of reelgrad: install it again", path.string()));
   return *engine;

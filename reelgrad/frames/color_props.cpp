@@ -70,7 +70,7 @@ bool convertible(int matrix) {
 void warn_of_guess(const ColorProps& props, int height, const std::string& clip_name, std::int64_t frame) {
   const std::string state = props.matrix < 0 ? "has no `_Matrix`" : "has `_Matrix` = 2 (unspecified)";
   const std::string guess =
-      height >= 720 ? "BT.709, as it has 720 lines or more" : "BT.601, as it has fewer than 720 lines";
+      height >= 720 ? "BT.709, usual from 720 lines on" : "BT.601, usual below 720 lines";
   log::warn_once("matrix:" + clip_name,
                  fmt::format("{}: frame {} {}: its colours are read as {}. Set the property in the script, or "
                              "data.matrix_in = \"{}\" in the config",
