@@ -3,19 +3,14 @@
 # frames that training never saw, upscale the clip.
 #   scripts/demo.sh               everything
 #   scripts/demo.sh --built DIR   with the binaries in DIR, no setup, no build, no network
-set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 unseen="0.8:"  # the last fifth of the clip
-
-say() { printf '\n== %s\n' "$*"; }
 
 build_everything() {
   "$root/scripts/setup.sh"
-  export PATH="$root/.venv/bin:$PATH"
-  (cd "$root" && cmake --preset release >"$root/build-configure.log" 2>&1) ||
-    { cat "$root/build-configure.log" >&2; exit 1; }
-  rm -f "$root/build-configure.log"
-  (cd "$root" && cmake --build --preset release --target reelgrad reelgrad_engine reelgrad_vs)
+  build_preset release reelgrad reelgrad_engine reelgrad_vs
+  PATH="$(dirname "$(environment_python)"):$PATH"
   built="$root/build/release"
 }
 
