@@ -50,7 +50,7 @@ class ModelFilter {
     VSFrame* out = api->newVideoFrame(&output_.format, output_.width, output_.height, frames[radius].get(), core);
     FrameHandle owner(out, FreeFrame{api});
     const EngineCall call(core, api);
-    const Status status = session_->restore(views, kFunction, n, writable_view(out, views[radius].format, api));
+    const Status status = session_->restore(views, "the clip", n, writable_view(out, views[radius].format, api));
     if (!status.ok) fail(fmt::format("frame {}: {}", n, status.message));
     return owner.release();
   }

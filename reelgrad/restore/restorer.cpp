@@ -4,7 +4,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <fmt/format.h>
-#include <torch/nn/functional.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <cstring>
@@ -59,18 +59,15 @@ void to_channels_last(torch::nn::Module& network) {
 // Grows the last two sides of [N, C, H, W] at the bottom and right by reflection. A reflection can add at most the side
 // less one, so that small pictures take several.
 torch::Tensor pad_to(torch::Tensor picture, std::int64_t height, std::int64_t width) {
-  namespace F = torch::nn::functional;
   while (picture.size(2) < height || picture.size(3) < width) {
     const std::int64_t rows = height - picture.size(2), columns = width - picture.size(3);
     const bool single_row = picture.size(2) == 1, single_column = picture.size(3) == 1;
     if ((rows > 0 && single_row) || (columns > 0 && single_column)) {
-      const auto options = F::PadFuncOptions({0, single_column ? columns : 0, 0, single_row ? rows : 0});
-      picture = F::pad(picture, F::PadFuncOptions(options).mode(torch::kReplicate));
-      continue;
+      picture = at::replication_pad2d(picture, {0, single_column ? columns : 0, 0, single_row ? rows : 0});
+    } else {
+      picture = at::reflection_pad2d(
+          picture, {0, std::min(columns, picture.size(3) - 1), 0, std::min(rows, picture.size(2) - 1)});
     }
-    picture = F::pad(
-        picture, F::PadFuncOptions({0, std::min(columns, picture.size(3) - 1), 0, std::min(rows, picture.size(2) - 1)})
-                     .mode(torch::kReflect));
   }
   return picture;
 }
@@ -186,8 +183,8 @@ struct Restorer::Impl {
     int tile_px = tile > 0 ? std::min(tile, longest_side) : longest_side;
     while (!attempt(padded, tile_px, out, reason)) {
       if (options.device.is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
-      const int smaller = round_up((tile_px + 1) / 2, network_info.size_multiple);
-      if (smaller < kSmallestTilePx || smaller >= tile_px) {
+      const int smaller = round_up(std::max((tile_px + 1) / 2, kSmallestTilePx), network_info.size_multiple);
+      if (smaller >= tile_px) {
         throw Error(ErrorKind::out_of_memory,
                     fmt::format("restoring a {}x{} picture: not even tiles of {} px fit into the memory of {}: {}",
                                 padded.size(padded.dim() - 1), padded.size(padded.dim() - 2), tile_px,

@@ -48,14 +48,14 @@ TEST(Tiling, KeptPartsCoverTheSideOnce) {
 }
 
 TEST(Restorer, TiledEqualsWholeWhenTheOverlapIsTheReceptiveRadius) {
-  const torch::Tensor picture = noise({3, 50, 37});
+  const torch::Tensor picture = noise({3, 25, 18});
   const torch::Tensor whole = make(std::make_shared<ThreeConvs>()).run(picture);
-  for (const int tile : {1, 7, 16, 36, 49, 64}) {  // 36 and 49 leave last tiles of 1 px
+  for (const int tile : {1, 5, 8, 17, 24, 64}) {  // 17 and 24 leave last tiles of 1 px
     const torch::Tensor tiled = make(std::make_shared<ThreeConvs>(), tile).run(picture);
     EXPECT_LE(largest_difference(tiled, whole), 1e-4) << "tile " << tile;
   }
-  EXPECT_LE(largest_difference(make(std::make_shared<ThreeConvs>(), 16, 3).run(picture), whole), 1e-4);
-  EXPECT_GT(largest_difference(make(std::make_shared<ThreeConvs>(), 16, 2).run(picture), whole), 1e-4);
+  EXPECT_LE(largest_difference(make(std::make_shared<ThreeConvs>(), 8, 3).run(picture), whole), 1e-4);
+  EXPECT_GT(largest_difference(make(std::make_shared<ThreeConvs>(), 8, 2).run(picture), whole), 1e-4);
 }
 
 TEST(Restorer, PadsToTheMultipleAndTilesKeepItsGrid) {
@@ -71,7 +71,7 @@ TEST(Restorer, PadsToTheMultipleAndTilesKeepItsGrid) {
 }
 
 TEST(Restorer, PicturesSmallerThanTheirPadding) {
-  for (const auto [height, width] : {std::pair{1, 1}, std::pair{3, 2}, std::pair{1, 9}}) {
+  for (const auto& [height, width] : {std::pair{1, 1}, std::pair{3, 2}, std::pair{1, 9}}) {
     const torch::Tensor out = make(std::make_shared<Enlarger>(1, 3, 8)).run(torch::full({3, height, width}, 0.25F));
     EXPECT_EQ(out.sizes(), (std::vector<std::int64_t>{3, height, width}));
     EXPECT_NEAR(out.max().item<double>(), 0.25, 1e-6);
@@ -107,7 +107,7 @@ TEST(Restorer, SaysWhenNotEvenSmallTilesFit) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
     EXPECT_NE(std::string(error.what()).find("150x200"), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("50 px"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("32 px"), std::string::npos) << error.what();
   }
 }
 
@@ -267,8 +267,12 @@ TEST(RestorerGpuTest, HalfPrecisionIsWithinHalfACodeValueOfTheCpu) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no CUDA card";
   const torch::Tensor picture = noise({3, 120, 200});
   const torch::Tensor exact = make(seeded_compact()).run(picture);
-  EXPECT_LT(largest_difference(on_card(seeded_compact(), "auto").run(picture), exact), 0.5 / 255);
-  EXPECT_LT(largest_difference(on_card(seeded_compact(), "fp32").run(picture), exact), 2e-3);  // TF32
+  const double half = largest_difference(on_card(seeded_compact(), "auto").run(picture), exact);
+  const double single = largest_difference(on_card(seeded_compact(), "fp32").run(picture), exact);
+  RecordProperty("fp16_code_values", std::to_string(half * 255));
+  RecordProperty("fp32_code_values", std::to_string(single * 255));  // TF32 convolutions
+  EXPECT_LT(half, 0.5 / 255);
+  EXPECT_LT(single, 0.5 / 255);
 }
 
 TEST(RestorerGpuTest, TiledEqualsWhole) {
@@ -277,7 +281,9 @@ TEST(RestorerGpuTest, TiledEqualsWhole) {
   for (const char* precision : {"fp32", "fp16"}) {
     const torch::Tensor whole = on_card(seeded_compact(), precision).run(picture);
     const torch::Tensor tiled = on_card(seeded_compact(), precision, 64).run(picture);
-    EXPECT_LT(largest_difference(whole, tiled), 0.5 / 255) << precision;
+    const double difference = largest_difference(whole, tiled);
+    RecordProperty(std::string(precision) + "_code_values", std::to_string(difference * 255));
+    EXPECT_LT(difference, 0.5 / 255) << precision;
   }
 }
 

@@ -1,6 +1,6 @@
 #include "reelgrad/restore/validation.h"
 
-#include <torch/nn/functional.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <deque>
@@ -236,18 +236,15 @@ ClipScores overall(const std::vector<ClipScores>& clips) {
 
 torch::Tensor comparison(Restorer& restorer, const ValidationClip& clip, std::int64_t frame,
                          const ColorOverrides& overrides) {
-  namespace F = torch::nn::functional;
   const int scale = restorer.info().scale;
   Windows windows(clip.pair.input, frame, frame + 1, restorer.info().window);
   const std::vector<FrameView> window = windows.next();
   const torch::Tensor input =
       displayed(window[window.size() / 2], overrides, clip.pair.input.name(), frame).unsqueeze(0);
-  const std::vector<std::int64_t> size{input.size(2) * scale, input.size(3) * scale};
   const Clip bicubic = bicubic_of(clip.pair, scale);
-  std::vector<torch::Tensor> pictures{
-      F::interpolate(input, F::InterpolateFuncOptions().size(size).mode(torch::kNearest))[0],
-      displayed(bicubic.frame(frame), overrides, bicubic),
-      restored_frame(restorer, window, clip.pair, frame, overrides)};
+  std::vector<torch::Tensor> pictures{at::upsample_nearest2d(input, {input.size(2) * scale, input.size(3) * scale})[0],
+                                      displayed(bicubic.frame(frame), overrides, bicubic),
+                                      restored_frame(restorer, window, clip.pair, frame, overrides)};
   if (clip.pair.target) pictures.push_back(displayed(clip.pair.target.frame(frame), overrides, clip.pair.target));
   for (torch::Tensor& picture : pictures) picture = with_channels(picture, 3);
   return torch::cat(pictures, 2).clamp_(0, 1);

@@ -209,7 +209,7 @@ TEST_F(ValidationTest, NoFrameIsLostWhenMemoryRunsOut) {
   ValidationClip pair = clip();
   pair.pair.target = pair.pair.input;
   const double expected = overall(measure(whole, {pair}, {})).ours.psnr_rgb;
-  network->memory_px = 40 * 40;
+  network->memory_px = 40 * 32;
   EXPECT_NEAR(overall(measure(whole, {pair}, {})).ours.psnr_rgb, expected, 1e-3);
   EXPECT_NE(whole.describe().find("tiles"), std::string::npos);
 }

@@ -9,35 +9,14 @@ import numpy as np
 
 case, plugin, folder, *arguments = sys.argv[1:]
 if case == "torch_before":
-    import torch
+    import torch  # noqa: F401
 import vapoursynth as vs
+
+from noise_clip import clip
 
 core = vs.core
 core.std.LoadPlugin(plugin)
 model = os.path.join(folder, "model.safetensors")
-
-
-def clip(format=vs.YUV420P8, length=4, width=40, height=24):
-    """Noise that is the same every time, with properties to be kept."""
-
-    def paint(n, f):
-        f = f.copy()
-        generator = np.random.default_rng(n)
-        for plane in range(f.format.num_planes):
-            values = np.asarray(f[plane])
-            if f.format.sample_type == vs.FLOAT:
-                np.copyto(values, generator.uniform(0, 0.5, values.shape).astype(values.dtype))
-            else:
-                top = 200 << (f.format.bits_per_sample - 8)
-                np.copyto(values, generator.integers(top // 4, top, values.shape).astype(values.dtype))
-        f.props["_Matrix"] = 0 if f.format.color_family == vs.RGB else 6
-        f.props["_ChromaLocation"] = 1
-        f.props["_DurationNum"], f.props["_DurationDen"] = 1001, 24000
-        f.props["Note"] = "frame %d" % n
-        return f
-
-    blank = core.std.BlankClip(width=width, height=height, format=format, length=length)
-    return core.std.ModifyFrame(blank, blank, paint)
 
 
 def digest(frame):
@@ -50,6 +29,8 @@ def restored(source, **options):
 
 def make_model():
     """A Compact of 8 features and 2 convolutions, x2, with small random weights."""
+    import json
+
     from safetensors.numpy import save_file
 
     generator = np.random.default_rng(1)
@@ -60,7 +41,9 @@ def make_model():
         tensors[name + ".bias"] = generator.normal(0, 0.02, shape[:1]).astype(np.float32)
     for name in ("body.1", "body.3", "body.5"):
         tensors[name + ".weight"] = np.full(8, 0.25, np.float32)
-    save_file(tensors, model)
+    spec = {"version": 1, "arch": "compact", "scale": 2, "window": 1, "color": "rgb",
+            "options": {"features": "8", "convs": "2"}}
+    save_file(tensors, model, {"reelgrad": json.dumps(spec)})
 
 
 def show_version():
@@ -71,12 +54,12 @@ def show_version():
 
 def show_digest():
     print(digest(restored(clip()).get_frame(1)))
-    if case == "torch_after":
-        import torch
-    if case != "torch_never":
-        print(float((torch.ones(3, 3) @ torch.ones(3, 3)).sum()))
-    else:
+    if case == "torch_never":
         assert "torch" not in sys.modules
+        return
+    import torch
+
+    print(float((torch.ones(3, 3) @ torch.ones(3, 3)).sum()))
 
 
 def show_formats():
@@ -157,18 +140,15 @@ def show_refusal():
 
 def write_script():
     """A clip as a file for `apply`, and what the plugin makes of it as raw planes."""
-    path = os.path.join(folder, "source.vpy")
-    with open(path, "w") as script:
-        script.write("import sys\nsys.argv = ['', 'none', %r, %r]\n" % (plugin, folder))
-        script.write(open(__file__).read().split("# --- cases ---")[0].replace("core.std.LoadPlugin(plugin)\n", ""))
-        script.write("clip().set_output(0)\n")
+    with open(os.path.join(folder, "source.vpy"), "w") as script:
+        script.write("import sys\nsys.path.insert(0, %r)\n" % os.path.dirname(os.path.abspath(__file__)))
+        script.write("from noise_clip import clip\nclip().set_output(0)\n")
     with open(os.path.join(folder, "plugin.raw"), "wb") as raw:
         for frame in restored(clip()).frames():
             for plane in range(3):
                 raw.write(np.asarray(frame[plane]).tobytes())
 
 
-# --- cases ---
 if case in ("torch_before", "torch_after", "torch_never"):
     show_digest()
 else:
