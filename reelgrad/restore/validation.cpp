@@ -15,17 +15,36 @@
 namespace reelgrad {
 namespace {
 
-// A frame as what scores are taken from and people look at: RGB, or gray for a gray clip.
-torch::Tensor displayed(const FrameView& view, const ColorOverrides& overrides, const std::string& name,
-                        std::int64_t frame) {
-  const ColorSpec color = resolve_color(view.format, view.color, view.height, overrides, name, frame);
-  const bool gray = view.format.family == ColorFamily::gray;
-  return to_tensor(view, color, gray ? NetworkColor::gray : NetworkColor::rgb, torch::kCPU);
-}
+// How the samples of a pair are read: both sides alike, as in training (data/script_pool.cpp), so that a missing matrix
+// is not guessed as one thing for the small picture and another for the large one.
+class PairColor {
+ public:
+  PairColor(const ClipPair& pair, int scale, const ColorOverrides& overrides)
+      : height_(pair.target ? pair.target.info().height : pair.input.info().height * scale), overrides_(overrides) {}
 
-torch::Tensor displayed(const Frame& frame, const ColorOverrides& overrides, const Clip& clip) {
-  return displayed(frame.view(), overrides, clip.name(), frame.number());
-}
+  // A frame as what scores are taken from and people look at: RGB, or gray for a gray clip.
+  torch::Tensor displayed(const FrameView& view, const std::string& name, std::int64_t frame) const {
+    const bool gray = view.format.family == ColorFamily::gray;
+    return to_tensor(view, spec(view, name, frame), gray ? NetworkColor::gray : NetworkColor::rgb, torch::kCPU);
+  }
+  torch::Tensor displayed(const Frame& frame, const std::string& name) const {
+    return displayed(frame.view(), name, frame.number());
+  }
+
+  // The view with its matrix settled, for the restorer, which knows the input alone.
+  FrameView settled(FrameView view, const std::string& name, std::int64_t frame) const {
+    view.color.matrix = spec(view, name, frame).matrix;
+    return view;
+  }
+
+ private:
+  ColorSpec spec(const FrameView& view, const std::string& name, std::int64_t frame) const {
+    return resolve_color(view.format, view.color, height_, overrides_, name, frame);
+  }
+
+  int height_;
+  const ColorOverrides& overrides_;
+};
 
 // A gray picture and a colour one are compared in colour.
 torch::Tensor with_channels(const torch::Tensor& picture, std::int64_t channels) {
@@ -39,15 +58,17 @@ QualityScores score(const torch::Tensor& picture, const torch::Tensor& target) {
 
 // What a user would get: the restored frame at the target's depth and subsampling (the input's own where the families
 // differ), read back. So the network is not favoured over bicubic by a rounding it was spared.
-torch::Tensor restored_frame(Restorer& restorer, const std::vector<FrameView>& window, const ClipPair& pair,
-                             std::int64_t frame, const ColorOverrides& overrides) {
+torch::Tensor restored_frame(Restorer& restorer, std::vector<FrameView> window, const ClipPair& pair,
+                             std::int64_t frame, const PairColor& color) {
+  const std::string& name = pair.input.name();
+  for (FrameView& view : window) view = color.settled(view, name, frame);
   const FrameView& middle = window[window.size() / 2];
   VideoFormat format = middle.format;
   if (pair.target && pair.target.info().format.family == format.family) format = pair.target.info().format;
   const int scale = restorer.info().scale;
   OwnedPicture picture(format, middle.width * scale, middle.height * scale, middle.color);
-  restorer.restore(window, pair.input.name(), frame, picture.mutable_view());
-  return displayed(picture.view(), overrides, pair.input.name(), frame);
+  restorer.restore(window, name, frame, picture.mutable_view());
+  return color.displayed(picture.view(), name, frame);
 }
 
 std::int64_t clamp_frame(const Clip& clip, std::int64_t frame) {
@@ -115,25 +136,26 @@ using OnFrame = std::function<void()>;
 
 QualityScores measure_network(Restorer& restorer, const ValidationClip& clip, const ColorOverrides& overrides,
                               const OnFrame& on_frame) {
+  const PairColor color(clip.pair, restorer.info().scale, overrides);
   Windows windows(clip.pair.input, clip.begin, clip.end, restorer.info().window);
   FrameStream targets(clip.pair.target, clip.begin, clip.end - clip.begin);
   QualityScores sum;
   for (std::int64_t n = clip.begin; n < clip.end; ++n) {
-    const torch::Tensor ours = restored_frame(restorer, windows.next(), clip.pair, n, overrides);
-    add(sum, score(ours, displayed(next_frame(targets), overrides, clip.pair.target)));
+    const torch::Tensor ours = restored_frame(restorer, windows.next(), clip.pair, n, color);
+    add(sum, score(ours, color.displayed(next_frame(targets), clip.pair.target.name())));
     if (on_frame) on_frame();
   }
   return scaled(sum, 1.0 / static_cast<double>(clip.end - clip.begin));
 }
 
 QualityScores measure_bicubic(const ValidationClip& clip, int scale, const ColorOverrides& overrides) {
-  const Clip bicubic = bicubic_of(clip.pair, scale);
-  FrameStream pictures(bicubic, clip.begin, clip.end - clip.begin);
+  const PairColor color(clip.pair, scale, overrides);
+  FrameStream pictures(bicubic_of(clip.pair, scale), clip.begin, clip.end - clip.begin);
   FrameStream targets(clip.pair.target, clip.begin, clip.end - clip.begin);
   QualityScores sum;
   for (std::int64_t n = clip.begin; n < clip.end; ++n) {
-    add(sum, score(displayed(next_frame(pictures), overrides, bicubic),
-                   displayed(next_frame(targets), overrides, clip.pair.target)));
+    const torch::Tensor picture = color.displayed(next_frame(pictures), clip.pair.input.name());
+    add(sum, score(picture, color.displayed(next_frame(targets), clip.pair.target.name())));
   }
   return scaled(sum, 1.0 / static_cast<double>(clip.end - clip.begin));
 }
@@ -237,15 +259,17 @@ ClipScores overall(const std::vector<ClipScores>& clips) {
 torch::Tensor comparison(Restorer& restorer, const ValidationClip& clip, std::int64_t frame,
                          const ColorOverrides& overrides) {
   const int scale = restorer.info().scale;
+  const PairColor color(clip.pair, scale, overrides);
+  const std::string& name = clip.pair.input.name();
   Windows windows(clip.pair.input, frame, frame + 1, restorer.info().window);
   const std::vector<FrameView> window = windows.next();
-  const torch::Tensor input =
-      displayed(window[window.size() / 2], overrides, clip.pair.input.name(), frame).unsqueeze(0);
-  const Clip bicubic = bicubic_of(clip.pair, scale);
+  const torch::Tensor input = color.displayed(window[window.size() / 2], name, frame).unsqueeze(0);
   std::vector<torch::Tensor> pictures{at::upsample_nearest2d(input, {input.size(2) * scale, input.size(3) * scale})[0],
-                                      displayed(bicubic.frame(frame), overrides, bicubic),
-                                      restored_frame(restorer, window, clip.pair, frame, overrides)};
-  if (clip.pair.target) pictures.push_back(displayed(clip.pair.target.frame(frame), overrides, clip.pair.target));
+                                      color.displayed(bicubic_of(clip.pair, scale).frame(frame), name),
+                                      restored_frame(restorer, window, clip.pair, frame, color)};
+  if (clip.pair.target) {
+    pictures.push_back(color.displayed(clip.pair.target.frame(frame), clip.pair.target.name()));
+  }
   for (torch::Tensor& picture : pictures) picture = with_channels(picture, 3);
   return torch::cat(pictures, 2).clamp_(0, 1);
 }

@@ -186,6 +186,28 @@ TEST_F(ValidationTest, AFailingFrameRaisesItsOwnError) {
   }
 }
 
+// 360 lines of input and 720 of target, neither tagged: read as two matrices, even a perfect picture would be tinted.
+constexpr const char* kUntagged = R"(
+import vapoursynth as vs
+core = vs.core
+target = core.std.BlankClip(width=1280, height=720, format=vs.YUV444P8, length=1, color=[120, 60, 200])
+target.set_output(0)
+target.std.CropAbs(640, 360).set_output(1)
+)";
+
+TEST_F(ValidationTest, AnUntaggedPairIsReadAlikeOnBothSides) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "reelgrad_untagged.vpy";
+  std::ofstream(path) << kUntagged;
+  const ValidationClip flat{"flat", training_pair(Script::open(path), 2), 0, 1};
+  NetworkSpec rgb;
+  Restorer perfect(std::make_shared<Enlarger>(2, 3), rgb, {});
+  const ClipScores scores = overall(measure(perfect, {flat}, {}));
+  EXPECT_EQ(scores.ours.psnr_rgb, 100);
+  EXPECT_EQ(scores.bicubic.psnr_rgb, 100);
+  const torch::Tensor pictures = comparison(perfect, flat, 0, {});  // [3, 720, 4 * 1280], all of one colour
+  EXPECT_EQ((pictures - pictures.narrow(2, 0, 1).narrow(1, 0, 1)).abs().max().item<float>(), 0);
+}
+
 TEST_F(ValidationTest, StopsWhenAsked) {
   Restorer ours = restorer();
   std::int64_t seen = 0;
