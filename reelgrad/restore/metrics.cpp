@@ -1,9 +1,13 @@
 #include "reelgrad/restore/metrics.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "reelgrad/base/error.h"
 
@@ -72,16 +76,25 @@ double ssim(const torch::Tensor& a, const torch::Tensor& b) {
     fail("SSIM of a " + std::to_string(a.size(2)) + "x" + std::to_string(a.size(1)) +
          " picture: it must be at least 11x11 pixels");
   }
-  const std::int64_t strip = a.is_cuda() ? rows : std::min(rows, kStripRows);
-  torch::Tensor sum = torch::zeros({}, a.options().dtype(torch::kDouble));
-  for (std::int64_t channel = 0; channel < channels; ++channel) {
-    for (std::int64_t row = 0; row < rows; row += strip) {
-      const std::int64_t count = std::min(strip, rows - row) + kWindow - 1;
-      sum.add_(ssim_sum(a[channel].narrow(0, row, count).to(torch::kDouble),
-                        b[channel].narrow(0, row, count).to(torch::kDouble)));
-    }
+  const std::int64_t strip_rows = a.is_cuda() ? rows : std::min(rows, kStripRows);
+  const std::int64_t strips = (rows + strip_rows - 1) / strip_rows;
+  std::vector<double> sums(static_cast<std::size_t>(channels * strips));
+  const auto measure_strip = [&](std::int64_t index) {
+    const std::int64_t channel = index / strips, row = index % strips * strip_rows;
+    const std::int64_t count = std::min(strip_rows, rows - row) + kWindow - 1;
+    sums[index] = ssim_sum(a[channel].narrow(0, row, count).to(torch::kDouble),
+                           b[channel].narrow(0, row, count).to(torch::kDouble))
+                      .item<double>();
+  };
+  // Threads share the strips, not each small operation; added up in order, the sum does not depend on their number.
+  if (a.is_cuda()) {
+    for (std::int64_t i = 0; i < channels; ++i) measure_strip(i);
+  } else {
+    at::parallel_for(0, channels * strips, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) measure_strip(i);
+    });
   }
-  return sum.item<double>() / static_cast<double>(channels * rows * columns);
+  return std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(channels * rows * columns);
 }
 
 torch::Tensor luma(const torch::Tensor& rgb) {
