@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 #include <optional>
 
@@ -25,8 +26,9 @@ class TrainProgressLine : public Observer {
   bool stop_requested() override { return reelgrad::stop_requested(); }
   void status(const std::string& text) override { progress_.update(text); }
   void train_progress(const TrainProgress& now) override {
-    std::string line = fmt::format("step {}/{}  loss {:.5f}  {:.1f} it/s", now.step, now.steps, now.loss,
-                                   now.steps_per_second);
+    std::string line = fmt::format("step {}/{}", now.step, now.steps);
+    if (std::isfinite(now.loss)) line += fmt::format("  loss {:.5f}", now.loss);  // on a card not before the first record
+    line += fmt::format("  {:.1f} it/s", now.steps_per_second);
     if (now.steps_per_second > 0) {
       line += fmt::format("  {} left", format_duration(static_cast<double>(now.steps - now.step) / now.steps_per_second));
     }

@@ -127,15 +127,6 @@ NetworkSpec detected_spec(const NamedTensors& state, const std::string& source) 
   return *spec;
 }
 
-// Weights of one channel see gray. Three channels without our metadata are RGB, as everybody else trains.
-void set_color(NetworkSpec& spec, const NamedTensors& state, const std::string& source) {
-  const std::int64_t channels = state.front().second.dim() > 1 ? state.front().second.size(1) : 0;
-  if (channels != 1 && channels != 3) {
-    fail(fmt::format("{}: takes {} input channels, supported: 1 or 3", source, channels));
-  }
-  spec.color = channels == 1 ? NetworkColor::gray : NetworkColor::rgb;
-}
-
 }  // namespace
 
 std::span<const Architecture> architecture_table() {
@@ -160,12 +151,7 @@ Model load_model(const std::filesystem::path& file) {
   SafetensorsFile stored = read_safetensors(file);
   const auto ours = stored.metadata.find("reelgrad");
   Model model;
-  if (ours != stored.metadata.end()) {
-    model.spec = parse_metadata(ours->second, source);
-  } else {
-    model.spec = detected_spec(stored.tensors, source);
-    set_color(model.spec, stored.tensors, source);
-  }
+  model.spec = ours != stored.metadata.end() ? parse_metadata(ours->second, source) : detected_spec(stored.tensors, source);
   try {
     model.network = make_network(model.spec);
   } catch (const Error& error) {

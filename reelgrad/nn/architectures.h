@@ -25,7 +25,8 @@ struct NetworkSpec {
 struct Architecture {
   std::string_view name;  // the same as in config/architectures.h
   std::shared_ptr<Network> (*make)(const NetworkSpec& spec);
-  // The spec (all but color) when these keys and shapes are this architecture's.
+  // The spec when these keys and shapes are this architecture's. One input channel means gray; three mean rgb, as
+  // everybody trains.
   std::optional<NetworkSpec> (*detect)(const NamedTensors& state);
 };
 

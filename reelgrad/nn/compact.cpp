@@ -113,10 +113,12 @@ std::optional<NetworkSpec> detect_compact(const NamedTensors& state) {
 
   const std::int64_t in = conv_at(0)->size(1);
   const std::int64_t out = conv_at(last)->size(0);
+  if (in != 1 && in != 3) return std::nullopt;
   for (int scale = 1; scale <= 4; ++scale) {
     if (out != in * scale * scale) continue;
     return NetworkSpec{.arch = "compact",
                        .scale = scale,
+                       .color = in == 1 ? NetworkColor::gray : NetworkColor::rgb,
                        .options = {{"features", std::to_string(conv_at(0)->size(0))},
                                    {"convs", std::to_string(last / 2 - 1)},
                                    {"activation", "prelu"}}};

@@ -77,7 +77,7 @@ class BadConfig(ProgramTest):
     def test_script_that_raises(self):
         self.write("pair.vpy", "import vapoursynth as vs\nraise RuntimeError('the tape is torn')\n")
         done = self.run_program("train", "small.toml", expect=2)
-        self.assert_one_sentence(done.stderr, "pair.vpy", "line 2", "the tape is torn")
+        self.assert_one_sentence(done.stderr, "pair.vpy:2: ", "the tape is torn")
 
     def test_no_card(self):
         self.refused("cuda", "doctor", settings=["--set", "run.device=cuda"], expect=3) if not _has_card() else None
@@ -131,11 +131,11 @@ class BadFiles(ProgramTest):
     def test_a_frame_that_fails_names_itself_and_leaves_no_file(self):
         run = self.trained_run()
         self.write_pair("torn.vpy", extra="""
-def torn(n, clip):
+def torn(n, clip=small):
     if n == 7:
         raise RuntimeError("bad tape")
     return clip
-small = core.std.FrameEval(small, lambda n: torn(n, small))
+small = core.std.FrameEval(small, torn)
 """)
         done = self.run_program("apply", run, "torn.vpy", "-o", "a.mkv", expect=1)
         self.assert_one_sentence(done.stderr, "frame 7", "bad tape")
@@ -160,7 +160,7 @@ small = core.std.FrameEval(small, lambda n: torn(n, small))
         done = subprocess.run(["unshare", "-rm", "sh", "-c", inner], cwd=self.folder, capture_output=True, text=True)
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assert_one_sentence(done.stderr, str(disk))
-        self.assertRegex(done.stderr, "room|space|ENOSPC")
+        self.assertIn("free", done.stderr)
 
 
 class WithoutTorch(ProgramTest):

@@ -90,7 +90,7 @@ class ProgramTest(unittest.TestCase):
 
     def write(self, name, text):
         path = self.folder / name
-        path.write_text(textwrap.dedent(text))
+        path.write_text(textwrap.dedent(text).lstrip("\n"))
         return path
 
     def write_pair(self, name="pair.vpy", first=0, last=12, extra=""):
