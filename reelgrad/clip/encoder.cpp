@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <cstdio>
+
 #include "reelgrad/base/error.h"
+#include "reelgrad/base/process.h"
 #include "reelgrad/base/text.h"
 #include "reelgrad/clip/audio_copy.h"
 
@@ -107,6 +111,17 @@ std::string encoded_pixel_format(const VideoFormat& written, const std::string& 
   return (half_height ? "yuv420p" : half_width ? "yuv422p" : "yuv444p") + depth;
 }
 
+// Every frame with its own timestamp: -fps_mode since ffmpeg 5.1, -vsync before. A version that is no number (built from
+// a repository) is a new one.
+std::string frame_timing_option(const std::string& ffmpeg) {
+  const std::string text = run_process({ffmpeg, "-version"}, std::chrono::seconds(10)).out;
+  int major = 0, minor = 0;
+  const bool numbered = std::sscanf(text.c_str(), "ffmpeg version %*[n]%d.%d", &major, &minor) == 2 ||
+                        std::sscanf(text.c_str(), "ffmpeg version %d.%d", &major, &minor) == 2;
+  const bool is_old = numbered && (major < 5 || (major == 5 && minor < 1));
+  return is_old ? "-vsync" : "-fps_mode";
+}
+
 std::vector<std::string> encoder_command(const VideoWriterOptions& options, const std::string& extension,
                                          std::int64_t ticks_per_second, const std::vector<std::string>& audio,
                                          const std::filesystem::path& output) {
@@ -119,7 +134,7 @@ std::vector<std::string> encoder_command(const VideoWriterOptions& options, cons
   if (!audio.empty()) add_audio_input(args, options);
   args.insert(args.end(), {"-map", "0:v:0", "-c:v", options.codec});
   if (options.codec.starts_with("lib")) args.insert(args.end(), {"-crf", std::to_string(options.crf)});
-  args.insert(args.end(), {"-pix_fmt", pixel_format, "-fps_mode", "passthrough"});
+  args.insert(args.end(), {"-pix_fmt", pixel_format, frame_timing_option(options.ffmpeg), "passthrough"});
   args.insert(args.end(), {"-enc_time_base", fmt::format("1/{}", ticks_per_second)});
   if (const std::string filters = filter_chain(options, color, pixel_format); !filters.empty()) {
     args.insert(args.end(), {"-vf", filters});

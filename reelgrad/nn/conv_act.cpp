@@ -1,5 +1,7 @@
 #include "reelgrad/nn/conv_act.h"
 
+#include "reelgrad/base/error.h"
+
 namespace reelgrad {
 
 torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
@@ -15,7 +17,7 @@ torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::Tensor& weigh
     case Activation::leaky_relu:
       return at::leaky_relu(z, 0.1);
   }
-  TORCH_INTERNAL_ASSERT(false, "unknown activation");
+  fail("unknown activation");
 }
 
 }  // namespace reelgrad
