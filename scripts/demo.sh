@@ -31,8 +31,8 @@ if [ "$cards" -gt 0 ]; then
   network=(--set model.features=64 --set model.convs=16 --set run.steps=6000 --set validation.every=3000)
 else
   say "training without a card: Compact 2x, 24 features, 6 convolutions (about a minute and a half)"
-  network=(--set model.features=24 --set model.convs=6 --set run.steps=1500 --set validation.every=1500
-           --set data.batch=8 --set data.crop_px=48 --set optimizer.lr=1e-3)
+  network=(--set model.features=24 --set model.convs=6 --set run.steps=1000 --set validation.every=1000
+           --set data.batch=8 --set data.crop_px=48 --set optimizer.lr=1e-3 --set ema.decay=0.99)
 fi
 
 run="$root/runs/demo"
