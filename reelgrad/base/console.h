@@ -13,7 +13,8 @@ bool use_color();  // a terminal, NO_COLOR unset, TERM not "dumb"
 
 void print_line(std::string_view line);
 
-// Takes standard output for data: what else prints there from now on (a script, a library) goes to stderr. Once a process.
+// Takes standard output for data: what else prints there from now on (a script, a library) goes to stderr. Once a
+// process.
 std::FILE* take_stdout();
 
 // Shows progress: on a terminal the live line, elsewhere a plain line at most every `plain_interval`.

@@ -17,7 +17,9 @@ DynamicLibrary::DynamicLibrary(const fs::path& name, Symbols symbols)
   error_ = reason ? reason : name.string() + " cannot be opened";
 }
 
-void* DynamicLibrary::symbol(const char* name) const { return handle_ ? ::dlsym(handle_, name) : nullptr; }
+void* DynamicLibrary::symbol(const char* name) const {
+  return handle_ ? ::dlsym(handle_, name) : nullptr;
+}
 
 fs::path library_of(const void* address) {
   Dl_info info{};
@@ -41,7 +43,9 @@ std::optional<fs::path> mapped_library(std::string_view file_name) {
   return fs::absolute(search.found);
 }
 
-void set_environment(const char* name, const std::string& value) { ::setenv(name, value.c_str(), /*overwrite=*/1); }
+void set_environment(const char* name, const std::string& value) {
+  ::setenv(name, value.c_str(), /*overwrite=*/1);
+}
 
 void set_environment_default(const char* name, const std::string& value) {
   ::setenv(name, value.c_str(), /*overwrite=*/0);

@@ -1,5 +1,5 @@
-// Libraries opened at run time, and the environment variables that they read. Opened libraries are never closed: neither
-// the CUDA driver, nor Python, nor torch survives that.
+// Libraries opened at run time, and the environment variables that they read. Opened libraries are never closed:
+// neither the CUDA driver, nor Python, nor torch survives that.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -10,7 +10,8 @@ namespace reelgrad {
 
 class DynamicLibrary {
  public:
-  // own: its symbols are seen by nobody else; shared: by every library that is opened later (Python's modules need that).
+  // own: its symbols are seen by nobody else; shared: by every library that is opened later (Python's modules need
+  // that).
   enum class Symbols { own, shared };
 
   // `name` with a slash is a file, without one it is searched for as the dynamic linker does.

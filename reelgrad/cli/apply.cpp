@@ -35,8 +35,7 @@ struct RestoredFrame {
 // Encodes in its own thread, so that the network need not wait for the encoder.
 class EncoderThread {
  public:
-  explicit EncoderThread(VideoWriter writer)
-      : writer_(std::move(writer)), queue_(4), thread_([this] { run(); }) {}
+  explicit EncoderThread(VideoWriter writer) : writer_(std::move(writer)), queue_(4), thread_([this] { run(); }) {}
 
   ~EncoderThread() {
     queue_.close();
@@ -111,17 +110,18 @@ FrameRange frame_range(const std::string& text, std::int64_t frames) {
 }
 
 // A variable clip's fps is an average, which its frames' own durations do not equal.
-bool has_constant_rate(const ClipInfo& info, const Frame& frame) {
-  const Rational duration = frame.duration();
+bool has_constant_rate(const Clip& clip) {
+  const ClipInfo& info = clip.info();
+  const Rational duration = clip.frame(0).duration();
   return info.fps.num > 0 && duration.num * info.fps.num == duration.den * info.fps.den;
 }
 
 // Audio is taken along from video files only: a script may have cut or reordered its frames.
-void choose_audio(VideoWriterOptions& writer, const Script& script, const ClipInfo& info, FrameRange range,
-                  const Frame& first) {
+void choose_audio(VideoWriterOptions& writer, const Script& script, const Clip& clip, FrameRange range) {
+  const ClipInfo& info = clip.info();
   const bool whole = range.begin == 0 && range.end == info.frames;
   if (script.is_script() || !std::filesystem::is_regular_file(script.path())) return;
-  if (!whole && !has_constant_rate(info, first)) {
+  if (!whole && !has_constant_rate(clip)) {
     log::warning("--frames of a clip with variable frame rate: the audio is left out");
     return;
   }
@@ -136,6 +136,10 @@ void apply(ApplyArguments& arguments) {
   arguments.clip.args = parse_args(arguments.args);
   if (!std::filesystem::exists(arguments.restore.model)) {
     fail(fmt::format("{}: no such model", arguments.restore.model.string()));
+  }
+  std::error_code ignored;
+  if (std::filesystem::equivalent(arguments.clip.path, arguments.writer.output, ignored)) {
+    fail_usage(fmt::format("-o {}: is the clip that is read; write to another file", arguments.writer.output.string()));
   }
   if (arguments.writer.output == "-") arguments.writer.standard_output = console::take_stdout();
   const Script script = open_clip_argument(arguments.clip);
@@ -155,7 +159,7 @@ void apply(ApplyArguments& arguments) {
   options.source_format = info.format;
   options.color = first.view().color;
   options.sample_aspect = first.sample_aspect();
-  if (!arguments.no_audio) choose_audio(options, script, info, range, first);
+  if (!arguments.no_audio) choose_audio(options, script, clip, range);
   VideoWriter writer(options);
   const VideoFormat format = writer.format();
   log::info(fmt::format("{}: {}x{} {} -> {}x{}, {} frames, {}", clip.name(), info.width, info.height,
@@ -190,12 +194,14 @@ void add_apply(CLI::App& app) {
       "  reelgrad apply model.safetensors script.vpy -o - | ffmpeg -i - …   (Y4M on stdout)\n"
       "8-bit sources are written with 8 bits, deeper or float ones with 10. Audio, frame rate and variable-frame-rate\n"
       "timestamps of a video file are kept. Nothing stands under OUT before it is complete.");
-  command->add_option("MODEL", arguments->restore.model, "A .safetensors file, a checkpoint or a run folder")->required();
+  command->add_option("MODEL", arguments->restore.model, "A .safetensors file, a checkpoint or a run folder")
+      ->required();
   command->add_option("CLIP", arguments->clip.path, "A video file, a .vpy script or a folder of images")->required();
   command->add_option("-o,--output", arguments->writer.output, ".mkv, .mp4, .y4m, or - for Y4M on stdout")
       ->required()
       ->type_name("OUT");
-  command->add_option("--frames", arguments->frames, "Only these frames: first:end, end not included")->type_name("A:B");
+  command->add_option("--frames", arguments->frames, "Only these frames: first:end, end not included")
+      ->type_name("A:B");
   add_args_option(*command, arguments->args);
   add_restore_options(*command, arguments->restore);
   command->add_option("--codec", arguments->writer.codec, "Video encoder of ffmpeg")->capture_default_str();

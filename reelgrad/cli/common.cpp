@@ -42,11 +42,13 @@ void add_restore_options(CLI::App& command, RestoreRequest& request) {
   command.add_option("--precision", request.precision, "auto (fp16 on a card, fp32 on the CPU), fp32, fp16 or bf16")
       ->check(CLI::IsMember({"auto", "fp32", "fp16", "bf16"}))
       ->capture_default_str();
-  command.add_option("--tile", request.tile_px, "Side of a tile in input pixels; 0: whole frames while memory suffices")
-      ->check(CLI::NonNegativeNumber)
+  command
+      .add_option("--tile", request.tile_px, "Side of a tile in input pixels; 0: whole frames while memory suffices")
+      ->check(CLI::Range(0, 65536))
       ->capture_default_str();
-  command.add_option("--overlap", request.overlap_px,
-                     "Input pixels that tiles share; -1: as many as the network can see, so that no seam can show")
+  command
+      .add_option("--overlap", request.overlap_px,
+                  "Input pixels that tiles share; -1: as many as the network can see, so that no seam can show")
       ->check(CLI::Range(-1, 4096))
       ->capture_default_str();
   command.add_option("--matrix-in", request.overrides.matrix_in, "Overrides _Matrix: 709, 170m, 470bg, 2020ncl, …")
@@ -70,8 +72,12 @@ nlohmann::json to_json(const QualityNumbers& quality) {
           {"ssim_y", quality.ssim_y}};
 }
 
-bool FrameProgress::stop_requested() { return reelgrad::stop_requested(); }
-void FrameProgress::status(const std::string& text) { progress_.update(text); }
+bool FrameProgress::stop_requested() {
+  return reelgrad::stop_requested();
+}
+void FrameProgress::status(const std::string& text) {
+  progress_.update(text);
+}
 void FrameProgress::frames_done(std::int64_t done, std::int64_t total) {
   progress_.update(what_, done, total, "fps");
 }

@@ -6,8 +6,9 @@
 namespace reelgrad::cli {
 
 void add_config_reference(CLI::App& app) {
-  app.add_subcommand("config-reference", "Every key of a training config, as Markdown (docs/config.md)")
-      ->callback([] { fmt::print("{}", config_reference()); });
+  app.add_subcommand("config-reference", "Every key of a training config, as Markdown (docs/config.md)")->callback([] {
+    fmt::print("{}", config_reference());
+  });
 }
 
 }  // namespace reelgrad::cli

@@ -8,7 +8,8 @@ namespace reelgrad::cli {
 
 void add_devices(CLI::App& app) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("devices", "List the cards: memory, compute capability, driver, what will run");
+  CLI::App* command =
+      app.add_subcommand("devices", "List the cards: memory, compute capability, driver, what will run");
   command->add_flag("--json", *json, "Machine-readable result on stdout");
   command->callback([json] {
     const Facts facts = probe_machine();

@@ -45,8 +45,7 @@ void doctor(const DoctorArguments& arguments) {
 
 void add_doctor(CLI::App& app) {
   auto arguments = std::make_shared<DoctorArguments>();
-  CLI::App* command =
-      app.add_subcommand("doctor", "Say what this machine can do, what is wrong, and how to fix it");
+  CLI::App* command = app.add_subcommand("doctor", "Say what this machine can do, what is wrong, and how to fix it");
   command->footer("\nNeeds neither PyTorch nor a card. Send the file of --save-facts with a report of a problem.");
   command->add_flag("--json", arguments->json, "Machine-readable result on stdout");
   command->add_option("--save-facts", arguments->save_facts, "Write what was found to a file")->type_name("FILE");

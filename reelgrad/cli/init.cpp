@@ -35,7 +35,9 @@ std::string python_string(const std::string& text) {
   return quoted + '"';
 }
 
-std::string toml_string(const std::string& text) { return python_string(text); }
+std::string toml_string(const std::string& text) {
+  return python_string(text);
+}
 
 void init(const InitArguments& arguments) {
   const std::string example_name = arguments.task == "sr" ? "sr2x" : arguments.task;
@@ -50,10 +52,11 @@ void init(const InitArguments& arguments) {
 
   std::string script_text(example(example_name + ".vpy"));
   if (!arguments.clip.empty()) {
-    script_text = replace_line(script_text, "CLIP = ",
-                               "CLIP = " + python_string(fs::absolute(arguments.clip).lexically_normal().string()));
+    script_text = replace_line(
+        script_text, "CLIP = ", "CLIP = " + python_string(fs::absolute(arguments.clip).lexically_normal().string()));
   }
-  const std::string run_name = fs::absolute(arguments.folder / ".").lexically_normal().parent_path().filename().string();
+  const std::string run_name =
+      fs::absolute(arguments.folder / ".").lexically_normal().parent_path().filename().string();
   std::string config_text(example(example_name + ".toml"));
   config_text = replace_line(config_text, "script = ", "script = \"train.vpy\"");
   config_text = replace_line(config_text, "name = ", "name = " + toml_string(run_name));
@@ -74,7 +77,8 @@ void add_init(CLI::App& app) {
   auto arguments = std::make_shared<InitArguments>();
   CLI::App* command = app.add_subcommand("init", "Write a commented script and config to start from");
   command->footer(
-      "\nTasks: sr (2x super-resolution), denoise, deblock. The script makes the input from your clip (smaller, noisy, or\n"
+      "\nTasks: sr (2x super-resolution), denoise, deblock. The script makes the input from your clip (smaller, noisy, "
+      "or\n"
       "compressed), so a good clip is all you need:\n"
       "  reelgrad init --task denoise --clip film.mkv my-denoise && reelgrad train my-denoise/train.toml");
   command->add_option("--task", arguments->task, "sr, denoise or deblock")

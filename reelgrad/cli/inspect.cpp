@@ -21,7 +21,8 @@ struct InspectArguments {
 // A .safetensors file, a checkpoint or a run folder; everything else is taken for a clip.
 bool is_model(const fs::path& path) {
   if (fs::is_directory(path)) {
-    return fs::exists(path / "checkpoints") || fs::exists(path / "model.safetensors") || fs::exists(path / "state.json");
+    return fs::exists(path / "checkpoints") || fs::exists(path / "model.safetensors") ||
+           fs::exists(path / "state.json");
   }
   const std::string extension = path.extension().string();
   return extension == ".safetensors" || extension == ".pth" || extension == ".pt" || extension == ".ckpt";

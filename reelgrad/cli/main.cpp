@@ -42,6 +42,7 @@ int run(int argc, char** argv) {
   add_config_reference(app);
   try {
     app.parse(argc, argv);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) fail("standard output: the result could not be written");
     return 0;
   } catch (const CLI::ParseError& error) {
     const bool asked_for_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);

@@ -27,10 +27,12 @@ class TrainProgressLine : public Observer {
   void status(const std::string& text) override { progress_.update(text); }
   void train_progress(const TrainProgress& now) override {
     std::string line = fmt::format("step {}/{}", now.step, now.steps);
-    if (std::isfinite(now.loss)) line += fmt::format("  loss {:.5f}", now.loss);  // on a card not before the first record
+    if (std::isfinite(now.loss))
+      line += fmt::format("  loss {:.5f}", now.loss);  // on a card not before the first record
     line += fmt::format("  {:.1f} it/s", now.steps_per_second);
     if (now.steps_per_second > 0) {
-      line += fmt::format("  {} left", format_duration(static_cast<double>(now.steps - now.step) / now.steps_per_second));
+      line +=
+          fmt::format("  {} left", format_duration(static_cast<double>(now.steps - now.step) / now.steps_per_second));
     }
     if (now.data_wait_share >= 0.01) line += fmt::format("  data wait {:.0f}%", 100 * now.data_wait_share);
     if (now.memory_mb > 0) line += fmt::format("  GPU {} MiB", now.memory_mb);
@@ -46,13 +48,19 @@ RunMode run_mode(const TrainArguments& arguments) {
   return arguments.fresh ? RunMode::fresh : RunMode::start;
 }
 
+void override_args(std::vector<ScriptConfig>& scripts, const std::map<std::string, std::string>& args) {
+  for (ScriptConfig& script : scripts) {
+    for (const auto& [name, value] : args) script.args.insert_or_assign(name, value);
+  }
+}
+
 void train(const TrainArguments& arguments) {
   TrainRequest request;
   request.config = load_config(arguments.config, arguments.settings);
   request.mode = run_mode(arguments);
   request.stop_at = arguments.stop_at;
-  for (ScriptConfig& script : request.config.data.script) script.args.merge(parse_args(arguments.args));
-  for (ScriptConfig& script : request.config.validation.script) script.args.merge(parse_args(arguments.args));
+  override_args(request.config.data.script, parse_args(arguments.args));
+  override_args(request.config.validation.script, parse_args(arguments.args));
 
   TrainResult result;
   {
@@ -65,7 +73,8 @@ void train(const TrainArguments& arguments) {
     log::info(fmt::format("best: {:.2f} dB PSNR at step {}", result.best_psnr_rgb, result.best_step));
   }
   if (result.interrupted) {
-    throw Error(ErrorKind::interrupted, "interrupted; a checkpoint was saved, go on with --resume");
+    throw Error(ErrorKind::interrupted, result.step > 0 ? "interrupted; a checkpoint was saved, go on with --resume"
+                                                        : "interrupted before the first step");
   }
 }
 
@@ -87,7 +96,7 @@ void add_train(CLI::App& app) {
   command->add_flag("--fresh", arguments->fresh, "Set an older run of the same folder aside and start anew")
       ->excludes(resume);
   command->add_option("--stop-at", arguments->stop_at, "Stop at step N with a checkpoint, schedule unchanged")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}))
       ->type_name("N");
   command->callback([arguments] { train(*arguments); });
 }

@@ -16,8 +16,8 @@ struct ValidateArguments {
 };
 
 void print_row(const std::string& name, const QualityNumbers& quality) {
-  fmt::print("  {:<12} {:>9.3f} {:>9.3f} {:>10.5f} {:>9.5f}\n", name, quality.psnr_rgb, quality.psnr_y, quality.ssim_rgb,
-             quality.ssim_y);
+  fmt::print("  {:<12} {:>9.3f} {:>9.3f} {:>10.5f} {:>9.5f}\n", name, quality.psnr_rgb, quality.psnr_y,
+             quality.ssim_rgb, quality.ssim_y);
 }
 
 void print_table(const ValidateResult& result) {

@@ -65,8 +65,10 @@ std::string filter_chain(const VideoWriterOptions& options, const ColorProps& co
   return join(filters, ",");
 }
 
-// Reads a part of the audio file where only a part of the video is written.
+// Reads a part of the audio file where only a part of the video is written. Its video is discarded, or seeking would go
+// back to a key frame of that.
 void add_audio_input(Arguments& args, const VideoWriterOptions& options) {
+  args.insert(args.end(), {"-discard:v", "all"});
   if (options.audio_start_s > 0) args.insert(args.end(), {"-ss", fmt::format("{:.6f}", options.audio_start_s)});
   if (options.audio_duration_s > 0) args.insert(args.end(), {"-t", fmt::format("{:.6f}", options.audio_duration_s)});
   args.insert(args.end(), {"-i", "file:" + options.audio_from.string()});
@@ -111,8 +113,8 @@ std::string encoded_pixel_format(const VideoFormat& written, const std::string& 
   return (half_height ? "yuv420p" : half_width ? "yuv422p" : "yuv444p") + depth;
 }
 
-// Every frame with its own timestamp: -fps_mode since ffmpeg 5.1, -vsync before. A version that is no number (built from
-// a repository) is a new one.
+// Every frame with its own timestamp: -fps_mode since ffmpeg 5.1, -vsync before. A version that is no number (built
+// from a repository) is a new one.
 std::string frame_timing_option(const std::string& ffmpeg) {
   const std::string text = run_process({ffmpeg, "-version"}, std::chrono::seconds(10)).out;
   int major = 0, minor = 0;

@@ -37,8 +37,11 @@ std::string fitting_line(const ClipInfo& target, int scale) {
   if (target.width % scale == 0 && target.height % scale == 0) {
     return fmt::format("target.resize.Bicubic({}, {}).set_output(1)", width, height);
   }
+  // Both sizes must also suit the chroma planes.
+  const int fit_width = width >> target.format.subsampling_w << target.format.subsampling_w;
+  const int fit_height = height >> target.format.subsampling_h << target.format.subsampling_h;
   return fmt::format("target = target.std.CropAbs({}, {}), then target.resize.Bicubic({}, {}).set_output(1)",
-                     width * scale, height * scale, width, height);
+                     fit_width * scale, fit_height * scale, fit_width, fit_height);
 }
 
 }  // namespace

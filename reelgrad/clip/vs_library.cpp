@@ -176,7 +176,9 @@ ConfigEntry configured(const fs::path& library) {
 // ---- Opening it ----
 
 // Python's extension modules need libpython's symbols.
-DynamicLibrary open_vsscript(const fs::path& path) { return DynamicLibrary(path, DynamicLibrary::Symbols::shared); }
+DynamicLibrary open_vsscript(const fs::path& path) {
+  return DynamicLibrary(path, DynamicLibrary::Symbols::shared);
+}
 
 VapourSynth start(const DynamicLibrary& opened) {
   using GetApi = const VSSCRIPTAPI*(int);

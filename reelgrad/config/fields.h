@@ -77,7 +77,7 @@ void fields(V& v, ColorOverrides& c) {
     {.key = "matrix_in",
      .help = "colour matrix, where a clip's property is missing or wrong (a name, or the number of ITU-T H.273 "
              "as a string)",
-     .choices = "auto|rgb|709|470bg|170m|601|fcc|2020ncl|0|1|4|5|6|7|9"});
+     .choices = "auto|rgb|709|470bg|170m|601|240m|fcc|2020ncl|0|1|4|5|6|7|9"});
   v(c.range_in, {.key = "range_in",
                  .help = "value range, where a clip's property is missing or wrong",
                  .choices = "auto|full|limited"});

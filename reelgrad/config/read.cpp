@@ -130,7 +130,7 @@ class Reader {
     if (!text) return report_type(node, key, "a path");
     if (text->empty()) return value.clear();
     if (field.is_run_folder) {
-      value = fs::absolute(*text).lexically_normal();
+      value = (fs::absolute(*text) / "").lexically_normal().parent_path();  // without a slash at its end
       return;
     }
     value = (source_.base() / *text).lexically_normal();

@@ -39,8 +39,8 @@ std::vector<ClipSpan> spans_of(const std::vector<TrainingClip>& clips) {
 // decoding never stops and the next step's are under way.
 int held_segments(const Sampler& sampler) {
   const SamplerConfig& config = sampler.config();
-  const int crops = config.segment_frames * config.reuse;
-  const int a_step = (config.batch + crops - 1) / crops;
+  const std::int64_t crops = std::int64_t{config.segment_frames} * config.reuse;
+  const int a_step = static_cast<int>((config.batch + crops - 1) / crops);
   const int resident = sampler.resident_segments();
   return resident + std::max({1, a_step, resident / 4});
 }

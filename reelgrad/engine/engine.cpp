@@ -32,7 +32,12 @@ class TorchEngine : public Engine {
 
 Engine* reelgrad_engine(int version, const log::Sink* sink) {
   if (version != kEngineVersion) return nullptr;
-  if (sink && *sink) log::set_sink(*sink);
+  // The process's first caller keeps the messages: a script in `reelgrad train` may load the plugin, too.
+  static const bool first = [&] {
+    if (sink && *sink) log::set_sink(*sink);
+    return true;
+  }();
+  static_cast<void>(first);
   static TorchEngine engine;  // holds nothing: no torch object outlives main() in it
   return &engine;
 }

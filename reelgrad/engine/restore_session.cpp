@@ -62,7 +62,12 @@ Script open_clip(const ClipArgument& clip, Observer& observer) {
   OpenOptions options;
   options.args = clip.args;
   options.on_progress = [&observer](const std::string& text) { observer.status(text); };
-  return Script::open(clip.path, options);
+  try {
+    return Script::open(clip.path, options);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    fail(error.what());
+  }
 }
 
 QualityNumbers numbers(const QualityScores& scores) {

@@ -15,6 +15,7 @@
 #include "reelgrad/nn/architectures.h"
 #include "reelgrad/record/run_folder.h"
 #include "reelgrad/restore/validation.h"
+#include "reelgrad/train/amp.h"
 #include "reelgrad/train/trainer.h"
 
 namespace reelgrad {
@@ -111,6 +112,7 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
   const torch::Device device = resolve_device(config.run.device);
 
   // All that can be refused is opened before the run folder is touched.
+  resolve_precision(config.precision.amp, device);
   std::vector<TrainingClip> clips =
       open_training_clips(config, [&observer](const ScriptConfig& script) { return open_script(script, observer); });
   std::vector<ValidationClip> validation = validation_clips(config, clips, observer);

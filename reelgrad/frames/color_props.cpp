@@ -69,11 +69,11 @@ bool convertible(int matrix) {
 
 void warn_of_guess(const ColorProps& props, int height, const std::string& clip_name, std::int64_t frame) {
   const std::string state = props.matrix < 0 ? "has no `_Matrix`" : "has `_Matrix` = 2 (unspecified)";
-  const std::string guess =
-      height >= 720 ? "BT.709, usual from 720 lines on" : "BT.601, usual below 720 lines";
-  log::warn_once("matrix:" + clip_name,
+  const std::string guess = height >= 720 ? "BT.709, usual from 720 lines on" : "BT.601, usual below 720 lines";
+  // Once a file: "a.vpy, output 0" and "a.vpy, output 1" are one.
+  log::warn_once("matrix:" + clip_name.substr(0, clip_name.find(", ")),
                  fmt::format("{}: frame {} {}: its colours are read as {}. Set the property in the script, or "
-                             "data.matrix_in = \"{}\" in the config",
+                             "data.matrix_in = \"{}\" in the config (matrix_in for apply and the plugin)",
                              clip_name, frame, state, guess, height >= 720 ? "709" : "170m"));
 }
 

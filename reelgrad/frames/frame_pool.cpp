@@ -27,6 +27,7 @@ FramePool::FramePool(VideoFormat format, int width, int height, int slots, Place
     memory_ = torch::empty({slots, slot_bytes}, torch::kUInt8);
     return;
   }
+  const c10::cuda::CUDAGuard guard(device_);  // page-locking memory makes a context, on the current card
   if (place_ == Place::pinned_host) {
     memory_ = try_pinned(static_cast<std::size_t>(slots * slot_bytes));
     if (memory_.defined()) {
@@ -38,7 +39,6 @@ FramePool::FramePool(VideoFormat format, int width, int height, int slots, Place
                                               slots, format_bytes(static_cast<std::uintmax_t>(slots * slot_bytes))));
     place_ = Place::device;
   }
-  const c10::cuda::CUDAGuard guard(device_);
   memory_ = torch::empty({slots, slot_bytes}, torch::dtype(torch::kUInt8).device(device_));
   staging_ = staging_memory(static_cast<std::size_t>(slot_bytes));
   copy_stream_ = c10::cuda::getStreamFromPool(false, device_.index()).unwrap();

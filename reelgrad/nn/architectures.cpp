@@ -95,7 +95,7 @@ NetworkSpec parse_metadata(const std::string& text, const std::string& source) {
             .window = json.at("window"),
             .color = parse_network_color(json.at("color")),
             .options = json.at("options")};
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const std::exception& error) {
     fail(fmt::format("{}: its \"reelgrad\" metadata cannot be read: {}", source, error.what()));
   }
 }
@@ -148,10 +148,16 @@ std::shared_ptr<Network> make_network(const NetworkSpec& spec) {
 
 Model load_model(const std::filesystem::path& file) {
   const std::string source = file.string();
+  const std::string extension = file.extension().string();
+  if (extension == ".pth" || extension == ".pt" || extension == ".ckpt") {
+    fail(fmt::format("{}: PyTorch's own files are not read by this version; save the model as .safetensors", source));
+  }
   SafetensorsFile stored = read_safetensors(file);
+  require_finite(stored.tensors, source);
   const auto ours = stored.metadata.find("reelgrad");
   Model model;
-  model.spec = ours != stored.metadata.end() ? parse_metadata(ours->second, source) : detected_spec(stored.tensors, source);
+  model.spec =
+      ours != stored.metadata.end() ? parse_metadata(ours->second, source) : detected_spec(stored.tensors, source);
   try {
     model.network = make_network(model.spec);
   } catch (const Error& error) {

@@ -28,11 +28,13 @@ constexpr const char* kRemovedPrefix = ".removed-";
 constexpr std::uintmax_t kLeastFreeBytes = 16 * 1024 * 1024;  // a run cannot even begin with less
 
 // A run draws its samples and names its tensors by these: one that changed would be another run under the same name.
-constexpr std::array<std::string_view, 11> kFixedKeys{
-    "data.batch", "data.crop_px", "data.window",      "data.frame_step", "data.color",          "data.segment_frames",
-    "data.reuse", "run.seed",     "data.pool_frames", "optimizer.name",  "optimizer.accumulate"};
+constexpr std::array<std::string_view, 13> kFixedKeys{
+    "data.augment",     "validation.frames", "data.batch",          "data.crop_px", "data.window",
+    "data.frame_step",  "data.color",        "data.segment_frames", "data.reuse",   "run.seed",
+    "data.pool_frames", "optimizer.name",    "optimizer.accumulate"};
 
 bool is_fixed(std::string_view key) {
+  if (key == "model.weights") return false;  // read at the start only
   return key.starts_with("model.") || std::ranges::find(kFixedKeys, key) != kFixedKeys.end();
 }
 
@@ -41,8 +43,20 @@ bool holds_run(const fs::path& folder) {
          fs::exists(folder / kCheckpointsFolder);
 }
 
+bool is_empty_but_for_the_lock(const fs::path& folder) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().filename() != kLockFile) return false;
+  }
+  return true;
+}
+
 void refuse_used(const fs::path& folder) {
-  if (!holds_run(folder)) return;
+  if (!holds_run(folder)) {
+    if (is_empty_but_for_the_lock(folder)) return;
+    fail_usage(
+        fmt::format("run.dir: {} holds other files and no run: name a folder that is new or empty", folder.string()));
+  }
   fail_usage(
       fmt::format("run.dir: {} holds a run already: --resume goes on with it, --fresh sets it aside and starts anew",
                   folder.string()));

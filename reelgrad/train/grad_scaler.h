@@ -40,6 +40,9 @@ class GradScaler {
   };
   Counters counters() const;
 
+  // For a run that was trained without loss scaling so far.
+  void set_updates(std::int64_t updates) { updates_.fill_(updates); }
+
   NamedTensors state() const;  // shares storage
   void load_state(const NamedTensors& state);
 

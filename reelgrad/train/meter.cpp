@@ -1,15 +1,17 @@
 #include "reelgrad/train/meter.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace reelgrad {
 
 LossMeter::LossMeter(std::int64_t capacity, torch::Device device)
-    : losses_(torch::zeros({capacity}, torch::TensorOptions().dtype(torch::kFloat64).device(device))) {}
+    : losses_(torch::zeros({std::min<std::int64_t>(capacity, 1024)},
+                           torch::TensorOptions().dtype(torch::kFloat64).device(device))) {}
 
 void LossMeter::add(const torch::Tensor& loss) {
   torch::NoGradGuard no_grad;
-  if (count_ == losses_.size(0)) losses_ = at::cat({losses_, at::zeros_like(losses_)});  // log_every grew on resume
+  if (count_ == losses_.size(0)) losses_ = at::cat({losses_, at::zeros_like(losses_)});  // grows with log_every
   losses_[count_++].copy_(loss);
 }
 

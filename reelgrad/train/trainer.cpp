@@ -283,11 +283,11 @@ struct Trainer::Impl {
     load_strict(*network, training.below("network."), fmt::format("checkpoint of step {}", snapshot.step));
     optimizer.load_state(training.below("optimizer."));
     if (ema) ema->load_state(snapshot.model);
+    step = snapshot.step;
     restore_scaler(training);
     if (const torch::Tensor* losses = training.find("meter.losses")) meter.load_state(*losses);
     restore_generator(training, "generator.cpu", torch::kCPU);
     if (device.is_cuda()) restore_generator(training, "generator.cuda", device);
-    step = snapshot.step;
     saved_at = snapshot.step;
     best_score = snapshot.best_score;
     best_step = snapshot.best_step;
@@ -297,6 +297,7 @@ struct Trainer::Impl {
     const NamedTensors state = training.below("scaler.");
     if (scaler && state.empty()) {
       log::warning("the checkpoint has no loss scale (it was not trained in fp16): starting from the default");
+      scaler->set_updates(step);  // without loss scaling no step was skipped
     } else if (scaler) {
       scaler->load_state(state);
     } else if (!state.empty()) {

@@ -32,6 +32,10 @@ class Apply(ProgramTest):
         self.assertEqual(stream["r_frame_rate"], "25/1")
         audio = ffprobe(self.folder / "out.mkv", ["-select_streams", "a", "-show_entries", "stream=codec_name"])["streams"]
         self.assertEqual(len(audio), 1)
+        # Both begin together: the audio was not taken from the key frame before.
+        starts = [float(ffprobe(self.folder / "out.mkv", ["-select_streams", kind, "-show_entries", "packet=pts_time"])
+                        ["packets"][0]["pts_time"]) for kind in "va"]
+        self.assertLess(abs(starts[0] - starts[1]), 0.05)
 
     def test_deeper_sources_become_10_bits(self):
         for depth, expected in (("YUV420P10", "yuv420p10le"), ("YUV444P16", "yuv444p10le"), ("YUV444PS", "yuv444p10le")):

@@ -1,9 +1,6 @@
 """Bad input: one clear sentence with place and remedy, the right exit code, nothing half-written."""
-import os
-import pathlib
 import shutil
 import subprocess
-import sys
 import unittest
 
 from support import REELGRAD, ProgramTest, example_clip
@@ -80,7 +77,9 @@ class BadConfig(ProgramTest):
         self.assert_one_sentence(done.stderr, "pair.vpy:2: ", "the tape is torn")
 
     def test_no_card(self):
-        self.refused("cuda", "doctor", settings=["--set", "run.device=cuda"], expect=3) if not _has_card() else None
+        if _has_card():
+            self.skipTest("there is a card here")
+        self.refused("cuda", "doctor", settings=["--set", "run.device=cuda"], expect=3)
 
     def test_run_folder_that_cannot_be_made(self):
         self.write("occupied", "a file")
@@ -89,6 +88,22 @@ class BadConfig(ProgramTest):
     def test_used_run_folder(self):
         self.run_program("train", "small.toml")
         self.refused("--resume", "--fresh")
+
+    def test_a_folder_with_other_files_is_no_run_folder(self):
+        (self.folder / "mine").mkdir()
+        self.write("mine/notes.txt", "keep me")
+        self.refused("mine", settings=["--set", f"run.dir={self.folder}/mine"])
+
+    def test_nothing_is_set_aside_for_a_run_that_cannot_start(self):
+        if _has_card():
+            self.skipTest("fp16 can be trained here")
+        self.run_program("train", "small.toml")
+        self.refused("precision.amp", "fp16", settings=["--fresh", "--set", "precision.amp=fp16"])
+
+    def test_a_trailing_slash_changes_nothing(self):
+        for mode in ([], ["--fresh"]):
+            self.run_program("train", "small.toml", "--set", f"run.dir={self.folder}/run/", *mode)
+        self.assertTrue((self.folder / "run.old-1").is_dir())
 
     def test_resume_without_a_run(self):
         self.refused("--resume", settings=["--resume"])
@@ -122,6 +137,25 @@ class BadFiles(ProgramTest):
         done = self.run_program("apply", "torn.safetensors", example_clip(), "-o", "a.mkv", expect=1)
         self.assert_one_sentence(done.stderr, "torn.safetensors")
         self.assertEqual(self.tree(self.folder), ["torn.safetensors"])
+
+    def test_pytorch_file(self):
+        self.write("model.pth", "PK")
+        done = self.run_program("apply", "model.pth", example_clip(), "-o", "a.mkv", expect=1)
+        self.assert_one_sentence(done.stderr, "model.pth", ".safetensors")
+
+    def test_output_over_the_input(self):
+        run = self.trained_run()
+        clip = self.folder / "clip.mp4"
+        shutil.copy(example_clip(), clip)
+        size = clip.stat().st_size
+        done = self.run_program("apply", run, clip, "-o", "./clip.mp4", "--frames", "0:2", expect=2)
+        self.assert_one_sentence(done.stderr, "clip.mp4")
+        self.assertEqual(clip.stat().st_size, size)
+
+    def test_lost_output_is_an_error(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([str(REELGRAD), "devices"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 1, done.stderr)
 
     def test_output_name_that_means_no_format(self):
         run = self.trained_run()

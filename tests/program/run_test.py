@@ -90,6 +90,32 @@ class Runs(ProgramTest):
         self.assertNotIn("\x1b", done.stderr)
 
 
+    def test_a_terminal_has_one_live_line(self):
+        primary, terminal = os.openpty()
+        child = subprocess.Popen([str(REELGRAD), "train", "small.toml", "--set", f"run.dir={self.folder / 'live'}"],
+                                 cwd=self.folder, stderr=terminal, env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"})
+        os.close(terminal)
+        shown = b""
+        while True:
+            try:
+                part = os.read(primary, 4096)
+            except OSError:  # the other end is closed
+                break
+            if not part:
+                break
+            shown += part
+        os.close(primary)
+        self.assertEqual(child.wait(timeout=60), 0)
+        self.assertIn(b"\r\x1b[K", shown)
+        self.assertRegex(shown, rb"step \d+/8")
+
+    def test_arguments_of_the_command_line_win(self):
+        self.write_pair(extra="assert strength == 'command line', strength")
+        config = self.write_config(script="x")
+        config.write_text(config.read_text().replace('script = "x"', 'script = [{ path = "pair.vpy", args = { strength = "file" } }]'))
+        self.run_program("train", config, "--arg", "strength=command line")
+
+
 class Example(ProgramTest):
     def test_the_example_runs_from_any_folder(self):
         self.run_program("train", SOURCE / "examples" / "sr2x.toml", "--set", "run.steps=2", "--set", "run.device=cpu", "--set",
