@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 def final_psnr(args, seed, pool):
     with tempfile.TemporaryDirectory() as folder:
         settings = {"run.dir": f"{folder}/run", "run.steps": args.steps, "run.seed": seed, "model.features": args.features,
-                    "model.convs": args.convs, "data.batch": 8, "data.crop_px": 48, "optimizer.lr": 1e-3,
+                    "model.convs": args.convs, "data.batch": 8, "data.crop_px": 48, "optimizer.lr": 1e-3, "ema.decay": 0.99,
                     "validation.every": args.steps, **pool}
         options = [word for key, value in settings.items() for word in ("--set", f"{key}={json.dumps(value)}")]
         subprocess.run([f"{args.built}/bin/reelgrad", "train", f"{ROOT}/examples/sr2x.toml", *options], check=True,

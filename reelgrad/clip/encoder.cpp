@@ -65,10 +65,8 @@ std::string filter_chain(const VideoWriterOptions& options, const ColorProps& co
   return join(filters, ",");
 }
 
-// Reads a part of the audio file where only a part of the video is written. Its video is discarded, or seeking would go
-// back to a key frame of that.
+// Reads a part of the audio file where only a part of the video is written.
 void add_audio_input(Arguments& args, const VideoWriterOptions& options) {
-  args.insert(args.end(), {"-discard:v", "all"});
   if (options.audio_start_s > 0) args.insert(args.end(), {"-ss", fmt::format("{:.6f}", options.audio_start_s)});
   if (options.audio_duration_s > 0) args.insert(args.end(), {"-t", fmt::format("{:.6f}", options.audio_duration_s)});
   args.insert(args.end(), {"-i", "file:" + options.audio_from.string()});
@@ -142,6 +140,8 @@ std::vector<std::string> encoder_command(const VideoWriterOptions& options, cons
     args.insert(args.end(), {"-vf", filters});
   }
   add_tags(args, color);
+  // Seeking lands on a key frame of the file's video: what lies before the part that is wanted is dropped.
+  if (options.audio_start_s > 0) args.insert(args.end(), {"-copypriorss:a", "0"});
   const Arguments audio_options = audio_output_options(audio, extension);
   args.insert(args.end(), audio_options.begin(), audio_options.end());
   if (extension == ".mp4" || extension == ".mov") args.insert(args.end(), {"-movflags", "+faststart"});

@@ -244,12 +244,18 @@ TEST_F(RunFolderTest, AUsedFolderIsRefusedOrSetAside) {
   EXPECT_THAT(checkpoint_names(), testing::IsEmpty());
 }
 
-TEST_F(RunFolderTest, FreshAndStartTakeAFolderWithoutARun) {
+TEST_F(RunFolderTest, FreshAndStartTakeAnEmptyFolder) {
+  fs::create_directories(run_);
+  open(RunMode::fresh);
+  EXPECT_FALSE(fs::exists(run_.string() + ".old-1"));
+}
+
+TEST_F(RunFolderTest, AFolderOfOtherFilesIsRefused) {
   fs::create_directories(run_);
   write_file_atomically(run_ / "notes.txt", "mine");
-  open(RunMode::fresh);
+  EXPECT_THAT(refusal(RunMode::start, ErrorKind::usage), HasSubstr("other files"));
+  EXPECT_THAT(refusal(RunMode::fresh, ErrorKind::usage), HasSubstr("other files"));
   EXPECT_EQ(read_file(run_ / "notes.txt"), "mine");
-  EXPECT_FALSE(fs::exists(run_.string() + ".old-1"));
 }
 
 TEST_F(RunFolderTest, ResumeNeedsARun) {
