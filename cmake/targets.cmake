@@ -8,7 +8,8 @@ target_compile_features(reelgrad_options INTERFACE cxx_std_20)
 target_include_directories(reelgrad_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(reelgrad_options INTERFACE FMT_HEADER_ONLY VS_USE_LATEST_API VSSCRIPT_USE_LATEST_API)
 target_compile_options(reelgrad_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-missing-field-initializers -fno-gnu-unique>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-missing-field-initializers -fno-gnu-unique>
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)  # false alarms of GCC 12 on std::string
 if(REELGRAD_WERROR)
   target_compile_options(reelgrad_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
