@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <iterator>
@@ -37,7 +38,7 @@ std::vector<Variant> variants() {
 class CompactReferenceTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    folder_ = std::filesystem::path(testing::TempDir()) / "compact_reference";
+    folder_ = std::filesystem::path(testing::TempDir()) / ("compact_reference_" + std::to_string(::getpid()));
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
     torch::manual_seed(1);

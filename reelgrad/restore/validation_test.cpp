@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -43,7 +44,8 @@ target.set_output(0)
 class ValidationTest : public testing::Test {
  protected:
   static std::filesystem::path script_path() {
-    const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "reelgrad_validation.vpy";
+    const std::filesystem::path path =
+        std::filesystem::path(testing::TempDir()) / ("reelgrad_validation_" + std::to_string(::getpid()) + ".vpy");
     std::ofstream(path) << kScript;
     return path;
   }
