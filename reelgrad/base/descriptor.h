@@ -5,7 +5,7 @@
 
 namespace reelgrad {
 
-// Owns a file descriptor of the operating system. For base/ only: POSIX stays here.
+// Owns a file descriptor of the operating system. Calls that take one stay in base/: others only pass it on.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -21,6 +21,7 @@ class Descriptor {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
   int get() const { return fd_; }
+  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
   explicit operator bool() const { return fd_ >= 0; }
 
  private:

@@ -13,6 +13,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/process.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 
 namespace reelgrad {
 namespace {
@@ -23,19 +24,14 @@ using ::testing::HasSubstr;
 
 class Files : public ::testing::Test {
  protected:
-  Files() : folder_(fs::temp_directory_path() / ("reelgrad-files-é中-" + std::to_string(::getpid()))) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~Files() override { fs::remove_all(folder_); }
-
   std::vector<std::string> listing() const {
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename().string());
     return names;
   }
 
-  fs::path folder_;
+  test::TemporaryFolder temporary_{"é中"};
+  const fs::path folder_ = temporary_.path();
 };
 
 std::string message_of(const std::function<void()>& action) {

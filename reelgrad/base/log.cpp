@@ -85,19 +85,24 @@ std::unique_ptr<FileSink> open_file(const std::string& path) {
 
 }  // namespace
 
+void write_to_files(Level level, std::string_view message) {
+  std::lock_guard lock(state().mutex);
+  for (auto& [id, file] : state().files) {
+    try {
+      file->log({spdlog::string_view_t{}, to_spdlog(level), {message.data(), message.size()}});
+      file->flush();
+    } catch (const spdlog::spdlog_ex&) {
+      // A full disk must not end a training run for the sake of its log; the checkpoint will say it.
+    }
+  }
+}
+
 void write(Level level, std::string_view message) {
+  write_to_files(level, message);
   std::shared_ptr<const Sink> sink;
   {
     std::lock_guard lock(state().mutex);
     sink = state().sink;
-    for (auto& [id, file] : state().files) {
-      try {
-        file->log({spdlog::string_view_t{}, to_spdlog(level), {message.data(), message.size()}});
-        file->flush();
-      } catch (const spdlog::spdlog_ex&) {
-        // A full disk must not end a training run for the sake of its log; the checkpoint will say it.
-      }
-    }
   }
   // Outside the lock: a sink may log or take other locks.
   if (sink) {

@@ -41,4 +41,7 @@ class FileGuard {
 };
 [[nodiscard]] FileGuard add_file(const std::string& path);
 
+// To the files alone: what the caller will still be told in another way.
+void write_to_files(Level level, std::string_view message);
+
 }  // namespace reelgrad::log

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <functional>
@@ -12,6 +11,7 @@
 #include "reelgrad/base/console.h"
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 
 namespace reelgrad {
 namespace {
@@ -52,7 +52,8 @@ TEST(Log, ASinkReplacesStderr) {
 }
 
 TEST(Log, AFileGetsEveryMessageWithItsTimeWhileTheGuardLives) {
-  const auto path = std::filesystem::temp_directory_path() / ("reelgrad-log-" + std::to_string(::getpid()));
+  const test::TemporaryFolder folder;
+  const std::filesystem::path path = folder / "log.txt";
   log::set_sink([](log::Level, std::string_view) {});
   {
     log::FileGuard guard = log::add_file(path.string());
@@ -66,7 +67,6 @@ TEST(Log, AFileGetsEveryMessageWithItsTimeWhileTheGuardLives) {
   log::info("after");
   log::set_sink(nullptr);
   const std::string text = read_file(path);
-  std::filesystem::remove(path);
   EXPECT_THAT(text, MatchesRegex("[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.]+ warning: odd .braces. stay\n(.*\n){5}"));
   EXPECT_THAT(text, HasSubstr(" debug: last\n"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("after")));

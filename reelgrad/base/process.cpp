@@ -134,6 +134,8 @@ pid_t spawn(std::vector<std::string> argv, const StandardDescriptors& standard,
   return pid;
 }
 
+constexpr int kUnknownExitCode = -1;
+
 int exit_code_of(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
@@ -145,8 +147,9 @@ std::optional<int> wait_for(pid_t pid, std::optional<Clock::time_point> deadline
     const pid_t got = ::waitpid(pid, &status, deadline ? WNOHANG : 0);
     if (got == pid) return exit_code_of(status);
     if (got < 0 && errno == EINTR) continue;
-    // ECHILD: a host that ignores SIGCHLD has taken the status away.
-    if (got < 0) return 0;
+    // ECHILD: a host that ignores SIGCHLD has taken the status away. An unfinished file must not pass for a finished
+    // one, so that counts as a failure.
+    if (got < 0) return kUnknownExitCode;
     if (Clock::now() >= *deadline) return std::nullopt;
     std::this_thread::sleep_for(kWaitInterval);
   }

@@ -10,7 +10,7 @@
 namespace reelgrad {
 
 struct ProcessResult {
-  int exit_code = 0;  // 128 + signal when killed by one
+  int exit_code = 0;  // 128 + signal when killed by one; -1: unknown, where this process ignores SIGCHLD
   bool timed_out = false;
   std::string out, err;
 };

@@ -9,6 +9,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 
 namespace reelgrad {
 namespace {
@@ -84,7 +85,8 @@ TEST(RunProcess, AMissingProgramIsNamed) {
 }
 
 TEST(PipedProcess, ReadsWhatIsWritten) {
-  const auto file = std::filesystem::temp_directory_path() / ("reelgrad-piped-" + std::to_string(::getpid()));
+  const test::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "piped";
   const std::string text(3'000'000, 'x');
   PipedProcess child({"sh", "-c", "cat > \"$0\"; echo done >&2; exit 3", file.string()});
   child.write(bytes_of(text));
@@ -92,7 +94,6 @@ TEST(PipedProcess, ReadsWhatIsWritten) {
   EXPECT_EQ(child.wait(), 3);
   EXPECT_EQ(child.error_output(), "done\n");
   EXPECT_EQ(read_file(file), text);
-  std::filesystem::remove(file);
 }
 
 TEST(PipedProcess, WritingToADeadChildThrowsItsWords) {

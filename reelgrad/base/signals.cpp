@@ -23,6 +23,7 @@ void install_stop_signals() {
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+  std::signal(SIGCHLD, SIG_DFL);  // a parent may have left it ignored: then no child's exit code would reach us
 }
 
 bool stop_requested() {

@@ -108,6 +108,22 @@ std::string format_bytes(std::uintmax_t bytes) {
   return fmt::format("{:.1f} {}", value, units[unit]);
 }
 
+std::string string_literal(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20 || byte == 0x7F) {
+      out += fmt::format("\\u{:04X}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
 std::string join(std::span<const std::string> words, std::string_view separator) {
   return fmt::format("{}", fmt::join(words.begin(), words.end(), separator));
 }

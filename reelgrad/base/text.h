@@ -13,6 +13,11 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
 
 std::string format_duration(double seconds);     // "8 s", "3 min 20 s", "2 h 05 min"
 std::string format_bytes(std::uintmax_t bytes);  // "812 B", "3.4 MiB"
+
+// As a string literal of TOML and of Python alike: in double quotes, which \" and \\ escape, and \u000A for a control
+// character.
+std::string string_literal(std::string_view text);
+
 std::string join(std::span<const std::string> words, std::string_view separator);
 
 // A range of frames `a:b`, `a:`, `:b`: [begin, end). Values in (0, 1) with a decimal point are fractions of the clip

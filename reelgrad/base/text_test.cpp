@@ -26,6 +26,11 @@ TEST(Nearest, PrefersTheCloserAndThenTheEarlier) {
   EXPECT_EQ(nearest("beta", std::vector<std::string>{"beta1", "beta2"}), "beta1");
 }
 
+TEST(Text, LiteralsOfTomlAndPython) {
+  EXPECT_EQ(string_literal("é x"), R"("é x")");
+  EXPECT_EQ(string_literal("C:\\a \"b\"\n\x7F"), R"("C:\\a \"b\"\u000A\u007F")");
+}
+
 TEST(Text, FormatsDurations) {
   EXPECT_EQ(format_duration(-1), "0 s");
   EXPECT_EQ(format_duration(8.4), "8 s");

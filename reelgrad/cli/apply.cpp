@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <deque>
 #include <exception>
 #include <filesystem>
 #include <thread>
@@ -12,8 +11,8 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/cli/commands.h"
 #include "reelgrad/cli/common.h"
-#include "reelgrad/clip/frame_stream.h"
 #include "reelgrad/clip/video_writer.h"
+#include "reelgrad/clip/window_reader.h"
 
 namespace reelgrad::cli {
 namespace {
@@ -72,37 +71,6 @@ class EncoderThread {
   BoundedQueue<RestoredFrame> queue_;
   std::exception_ptr failure_;
   std::thread thread_;
-};
-
-// The frames around each frame of a range in turn; beyond the clip's ends the last frame stands for its neighbours.
-class WindowReader {
- public:
-  WindowReader(const Clip& clip, FrameRange range, int window)
-      : radius_(window / 2), stream_(clip, needed(clip.info().frames, range, window / 2)) {}
-
-  // The window of the next frame of the range.
-  const std::deque<Frame>& next() {
-    if (!window_.empty()) window_.pop_front();
-    while (static_cast<int>(window_.size()) < 2 * radius_ + 1) {
-      std::optional<Frame> frame = stream_.next();
-      if (!frame) fail("the clip ended early");
-      window_.push_back(std::move(*frame));
-    }
-    return window_;
-  }
-
- private:
-  static std::vector<std::int64_t> needed(std::int64_t frames, FrameRange range, int radius) {
-    std::vector<std::int64_t> numbers;
-    for (std::int64_t n = range.begin - radius; n < range.end + radius; ++n) {
-      numbers.push_back(std::clamp<std::int64_t>(n, 0, frames - 1));
-    }
-    return numbers;
-  }
-
-  int radius_;
-  FrameStream stream_;
-  std::deque<Frame> window_;
 };
 
 FrameRange frame_range(const std::string& text, std::int64_t frames) {
@@ -168,14 +136,12 @@ void apply(ApplyArguments& arguments) {
 
   EncoderThread encoder(std::move(writer));
   console::Progress progress;
-  std::vector<FrameView> views(session->window());
   for (std::int64_t n = range.begin; n < range.end; ++n) {
     if (stop_requested()) throw Error(ErrorKind::interrupted, "interrupted; no file was written");
-    const std::deque<Frame>& window = windows.next();
-    std::ranges::transform(window, views.begin(), &Frame::view);
-    const Frame& middle = window[window.size() / 2];
+    const std::vector<FrameView> window = windows.next();
+    const Frame& middle = windows.middle();
     RestoredFrame restored{OwnedPicture(format, options.width, options.height, middle.view().color), middle.duration()};
-    session->restore(views, clip.name(), n, restored.picture.mutable_view()).raise();
+    session->restore(window, clip.name(), n, restored.picture.mutable_view()).raise();
     encoder.push(std::move(restored));
     progress.update("frame", n + 1 - range.begin, range.size(), "fps");
   }

@@ -23,18 +23,11 @@ std::map<std::string, std::string> parse_args(const std::vector<std::string>& ar
   return parsed;
 }
 
-Script open_clip_argument(const ClipArgument& clip) {
-  if (!std::filesystem::exists(clip.path)) fail(fmt::format("{}: no such clip", clip.path.string()));
+Script open_clip_argument(const ClipArgument& clip, const std::optional<CardId>& card) {
   console::Progress progress;
-  OpenOptions options;
-  options.args = clip.args;
-  options.on_progress = [&](const std::string& text) { progress.update(text); };
-  try {
-    return Script::open(clip.path, options);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::usage) throw;
-    fail(error.what());  // the clip was named on the command line, not in a configuration
-  }
+  return open_named_clip(
+      clip.path,
+      {.args = clip.args, .on_progress = [&](const std::string& text) { progress.update(text); }, .card = card});
 }
 
 void add_restore_options(CLI::App& command, RestoreRequest& request) {

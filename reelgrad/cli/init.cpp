@@ -5,6 +5,7 @@
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
 #include "reelgrad/base/log.h"
+#include "reelgrad/base/text.h"
 #include "reelgrad/cli/commands.h"
 #include "reelgrad/cli/templates.h"
 
@@ -25,20 +26,6 @@ std::string replace_line(std::string text, const std::string& start, const std::
   return text.replace(begin, text.find('\n', begin) - begin, replacement);
 }
 
-// As a Python string literal: the path may hold quotes and backslashes.
-std::string python_string(const std::string& text) {
-  std::string quoted = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c;
-  }
-  return quoted + '"';
-}
-
-std::string toml_string(const std::string& text) {
-  return python_string(text);
-}
-
 void init(const InitArguments& arguments) {
   const std::string example_name = arguments.task == "sr" ? "sr2x" : arguments.task;
   const fs::path script = arguments.folder / "train.vpy";
@@ -46,20 +33,21 @@ void init(const InitArguments& arguments) {
   for (const fs::path& file : {script, config}) {
     if (fs::exists(file)) fail_usage(fmt::format("{}: already there; init overwrites nothing", file.string()));
   }
-  if (!arguments.clip.empty() && !fs::exists(arguments.clip)) {
-    fail_usage(fmt::format("--clip {}: no such file", arguments.clip.string()));
+  if (!arguments.clip.empty() && !fs::is_regular_file(arguments.clip)) {
+    fail_usage(fmt::format("--clip {}: {}", arguments.clip.string(),
+                           fs::exists(arguments.clip) ? "not a video file" : "no such file"));
   }
 
   std::string script_text(example(example_name + ".vpy"));
   if (!arguments.clip.empty()) {
     script_text = replace_line(
-        script_text, "CLIP = ", "CLIP = " + python_string(fs::absolute(arguments.clip).lexically_normal().string()));
+        script_text, "CLIP = ", "CLIP = " + string_literal(fs::absolute(arguments.clip).lexically_normal().string()));
   }
   const std::string run_name =
       fs::absolute(arguments.folder / ".").lexically_normal().parent_path().filename().string();
   std::string config_text(example(example_name + ".toml"));
   config_text = replace_line(config_text, "script = ", "script = \"train.vpy\"");
-  config_text = replace_line(config_text, "name = ", "name = " + toml_string(run_name));
+  config_text = replace_line(config_text, "name = ", "name = " + string_literal(run_name));
 
   std::error_code error;
   fs::create_directories(arguments.folder, error);

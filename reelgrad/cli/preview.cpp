@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/cli/commands.h"
 #include "reelgrad/cli/common.h"
@@ -14,6 +15,9 @@ struct PreviewArguments {
 
 void preview(PreviewArguments& arguments) {
   arguments.request.clip.args = parse_args(arguments.args);
+  if (const std::filesystem::path& output = arguments.request.output; output.extension() != ".png") {
+    fail_usage(fmt::format("-o {}: a preview is a .png", output.string()));
+  }
   {
     FrameProgress progress("frame");
     engine().preview(arguments.request, progress).raise();

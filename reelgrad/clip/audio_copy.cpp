@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/base/log.h"
 #include "reelgrad/base/process.h"
 
 namespace reelgrad {
@@ -53,6 +54,9 @@ std::vector<std::string> audio_codecs(const std::string& ffmpeg, const std::file
 std::vector<std::string> audio_output_options(const std::vector<std::string>& codecs, const std::string& extension) {
   std::vector<std::string> options;
   for (std::size_t i = 0; i < codecs.size(); ++i) {
+    if (!container_takes(codecs[i], extension)) {
+      log::info(fmt::format("audio track {}: {} does not go into {}, encoded to AAC", i + 1, codecs[i], extension));
+    }
     options.insert(options.end(), {"-map", fmt::format("1:a:{}", i), fmt::format("-c:a:{}", i),
                                    container_takes(codecs[i], extension) ? "copy" : "aac"});
   }

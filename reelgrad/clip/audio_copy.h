@@ -10,7 +10,7 @@ namespace reelgrad {
 std::vector<std::string> audio_codecs(const std::string& ffmpeg, const std::filesystem::path& file);
 
 // ffmpeg's output options that carry these streams of input 1: copied as they are where the container (".mkv", ".mp4",
-// ".mov") takes the codec, else encoded to AAC.
+// ".mov") takes the codec, else encoded to AAC, which is said in the log.
 std::vector<std::string> audio_output_options(const std::vector<std::string>& codecs, const std::string& extension);
 
 }  // namespace reelgrad

@@ -9,7 +9,7 @@ namespace {
 
 using test::error_of;
 using test::output;
-using test::TemporaryFolder;
+using test::ScriptFolder;
 using namespace std::chrono_literals;
 
 // Frames whose first sample is their number and that take unlike times; each evaluation leaves a line in "log".
@@ -49,7 +49,7 @@ class StreamOfFrames : public testing::Test {
     }
     return last;
   }
-  TemporaryFolder folder_;
+  ScriptFolder folder_;
   Clip clip_;
 };
 

@@ -2,10 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
+
+#include "reelgrad/base/testing/temporary_folder.h"
 
 namespace reelgrad {
 namespace {
@@ -15,18 +15,13 @@ using ::testing::HasSubstr;
 
 class TorchInstalls : public ::testing::Test {
  protected:
-  TorchInstalls() : folder_(fs::temp_directory_path() / ("reelgrad-torch-" + std::to_string(::getpid()))) {
-    fs::create_directories(folder_ / "lib");
-  }
-  ~TorchInstalls() override {
-    fs::remove_all(folder_);
-    ::unsetenv("REELGRAD_TORCH");
-  }
+  ~TorchInstalls() override { ::unsetenv("REELGRAD_TORCH"); }
 
   void add_library() const { write("lib/libtorch.so", ""); }
-  void write(const char* name, const char* text) const { std::ofstream(folder_ / name) << text; }
+  void write(const char* name, const char* text) const { temporary_.write(name, text); }
 
-  fs::path folder_;
+  test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(TorchInstalls, ReadsAWheelsVersionFile) {

@@ -4,9 +4,9 @@
 #include <torch/torch.h>
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/clip/clip.h"
 #include "reelgrad/engine/guarded.h"
 #include "reelgrad/engine/inspect_model.h"
@@ -14,6 +14,7 @@
 #include "reelgrad/engine/train_session.h"
 #include "reelgrad/nn/weights.h"
 #include "reelgrad/record/run_folder.h"
+#include "reelgrad/restore/test_clips.h"
 
 namespace reelgrad {
 namespace {
@@ -21,35 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-constexpr const char* kScript = R"(
-import numpy as np
-import vapoursynth as vs
-core = vs.core
-y, x = np.mgrid[0:64, 0:96]
-def paint(n, f):
-    f = f.copy()
-    for p in range(3):
-        wave = np.sin(x / (2.3 + p) + n) + np.cos(y / (1.7 + p) - n)
-        np.copyto(np.asarray(f[p]), (wave * 50 + 128).astype(np.uint8))
-    return f
-blank = core.std.BlankClip(width=96, height=64, format=vs.RGB24, length=12)
-target = core.std.ModifyFrame(blank, blank, paint)
-target.set_output(0)
-target.resize.Bicubic(48, 32).set_output(1)
-)";
-
 class EngineTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) /
-              (std::string("reelgrad_engine_") + testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-    script_ = folder_ / "waves.vpy";
-    std::ofstream(script_) << kScript;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   TrainRequest request(const std::string& name) const {
     TrainRequest request;
     Config& config = request.config;
@@ -89,7 +63,8 @@ class EngineTest : public testing::Test {
     return request;
   }
 
-  fs::path folder_, script_;
+  test::TemporaryFolder folder_;
+  const fs::path script_ = folder_.write("waves.vpy", kWavesScript);
 };
 
 TEST_F(EngineTest, TrainsValidatesAndRestores) {

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <new>
+#include <string_view>
 
 #include "reelgrad/base/error.h"
 
@@ -16,7 +17,10 @@ Status status_of(std::exception_ptr failure) {
   } catch (const c10::OutOfMemoryError& error) {
     return {false, ErrorKind::out_of_memory, error.what_without_backtrace()};
   } catch (const c10::Error& error) {
-    return {false, ErrorKind::failed, error.what_without_backtrace()};
+    const std::string_view text = error.what_without_backtrace();
+    // The CPU's allocator has no exception type of its own.
+    const bool no_memory = text.find("DefaultCPUAllocator: ") != std::string_view::npos;
+    return {false, no_memory ? ErrorKind::out_of_memory : ErrorKind::failed, std::string(text)};
   } catch (const std::bad_alloc&) {
     return {false, ErrorKind::out_of_memory, "the computer's memory is used up"};
   } catch (const std::exception& error) {

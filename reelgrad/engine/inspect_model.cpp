@@ -80,7 +80,12 @@ std::string inspect_model(const std::filesystem::path& path) {
     json["kind"] = "checkpoint";
   }
   json["path"] = path.string();
-  json.update(model_json(find_model_file(path)));
+  try {
+    json.update(model_json(find_model_file(path)));
+  } catch (const Error& error) {
+    if (json["kind"] != "run") throw;
+    json["problem"] = error.what();  // the list says which checkpoints are good
+  }
   return json.dump(2);
 }
 

@@ -2,20 +2,25 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
-#include "reelgrad/base/process.h"
+#include "reelgrad/base/testing/program_output.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 
 namespace reelgrad {
 namespace {
 
 namespace fs = std::filesystem;
+using test::lines_of;
+using test::output_of;
 using testing::AllOf;
+using testing::AnyOf;
+using testing::Contains;
+using testing::ContainsRegex;
+using testing::Each;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -28,30 +33,30 @@ const fs::path kDecoys = REELGRAD_TEST_DECOYS;
 std::string probe(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {}) {
   std::vector<std::string> argv{kProbe};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
-  const ProcessResult result = run_process(argv, std::chrono::seconds(120), environment);
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  return result.out;
+  return output_of(argv, environment);
 }
 
 std::vector<std::string> mapped(const std::string& output, const std::string& name) {
   std::vector<std::string> paths;
-  std::istringstream lines(output);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : lines_of(output)) {
     if (line.starts_with("mapped ") && line.find(name) != std::string::npos) paths.push_back(line.substr(7));
   }
   return paths;
 }
 
 // A folder that looks like a torch: version.py, and the named libraries, all of them empty.
-fs::path fake_torch(const std::string& name, const std::string& version, const std::vector<std::string>& libraries) {
-  const fs::path dir = fs::path(testing::TempDir()) / name / "torch";
-  fs::create_directories(dir / "lib");
-  std::ofstream(dir / "version.py") << "__version__ = '" << version << "'\ncuda: Optional[str] = '13.0'\n";
-  for (const std::string& library : libraries) {
-    fs::copy_file(kDecoys / "libtorch_cpu.so", dir / "lib" / library, fs::copy_options::overwrite_existing);
+class FakeTorch {
+ public:
+  FakeTorch(const std::string& version, const std::vector<std::string>& libraries) {
+    folder_.write("version.py", "__version__ = '" + version + "'\ncuda: Optional[str] = '13.0'\n");
+    fs::create_directories(folder_ / "lib");
+    for (const std::string& library : libraries) fs::copy_file(kDecoys / "libtorch_cpu.so", folder_ / "lib" / library);
   }
-  return dir;
-}
+  std::string path() const { return folder_.path().string(); }
+
+ private:
+  test::TemporaryFolder folder_;
+};
 
 TEST(OpenEngine, OpensOnceAndItsErrorsAreValues) {
   const std::string out = probe({});
@@ -78,23 +83,23 @@ TEST(OpenEngine, DecoysOnTheLibraryPathDoNotWin) {
 }
 
 TEST(OpenEngine, AnotherTorchInTheProcessIsRefused) {
-  const fs::path other = fake_torch("another", "2.9.1+cu126", {"libtorch_cpu.so", "libtorch.so"});
-  const std::string out = probe({"--map", (other / "lib/libtorch_cpu.so").string()});
-  EXPECT_THAT(out, AllOf(HasSubstr("refused kind=3"), HasSubstr(other.string()), HasSubstr("2.9.1+cu126"),
+  const FakeTorch other("2.9.1+cu126", {"libtorch_cpu.so", "libtorch.so"});
+  const std::string out = probe({"--map", other.path() + "/lib/libtorch_cpu.so"});
+  EXPECT_THAT(out, AllOf(HasSubstr("refused kind=3"), HasSubstr(other.path()), HasSubstr("2.9.1+cu126"),
                          HasSubstr(kTorchDir), HasSubstr(kTorchVersion)));
   EXPECT_TRUE(mapped(out, "libreelgrad.so").empty());
 }
 
 TEST(OpenEngine, ATorchOfAnotherVersionIsRefused) {
-  const fs::path other = fake_torch("older", "2.4.0", {"libtorch.so", "libtorch_cuda.so"});
-  EXPECT_THAT(probe({}, {"REELGRAD_TORCH=" + other.string()}),
-              AllOf(HasSubstr("refused kind=3"), HasSubstr(other.string()), HasSubstr("2.4.0"),
-                    HasSubstr(kTorchVersion), HasSubstr("REELGRAD_TORCH")));
+  const FakeTorch other("2.4.0", {"libtorch.so", "libtorch_cuda.so"});
+  EXPECT_THAT(probe({}, {"REELGRAD_TORCH=" + other.path()}),
+              AllOf(HasSubstr("refused kind=3"), HasSubstr(other.path()), HasSubstr("2.4.0"), HasSubstr(kTorchVersion),
+                    HasSubstr("REELGRAD_TORCH")));
 }
 
 TEST(OpenEngine, ACpuOnlyTorchIsRefused) {
-  const fs::path cpu_only = fake_torch("cpu_only", kTorchVersion, {"libtorch.so", "libtorch_cpu.so"});
-  EXPECT_THAT(probe({}, {"REELGRAD_TORCH=" + cpu_only.string()}),
+  const FakeTorch cpu_only(kTorchVersion, {"libtorch.so", "libtorch_cpu.so"});
+  EXPECT_THAT(probe({}, {"REELGRAD_TORCH=" + cpu_only.path()}),
               AllOf(HasSubstr("refused kind=3"), HasSubstr("CPU-only"), HasSubstr("pip install torch==")));
 }
 
@@ -103,17 +108,14 @@ TEST(OpenEngine, NoTorchAtAll) {
               AllOf(HasSubstr("refused kind=3"), HasSubstr("/nonexistent"), Not(HasSubstr("libtorch_cpu.so"))));
 }
 
-std::string output_of(const std::vector<std::string>& argv) {
-  const ProcessResult result = run_process(argv, std::chrono::seconds(30));
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  return result.out;
-}
-
-TEST(EngineBinary, ExportsOneFunction) {
-  std::istringstream lines(output_of({"nm", "-D", "--defined-only", kEngine}));
-  std::vector<std::string> names;
-  for (std::string line; std::getline(lines, line);) names.push_back(line.substr(line.rfind(' ') + 1));
-  EXPECT_EQ(names, std::vector<std::string>{"reelgrad_engine"});
+TEST(EngineBinary, ExportsOneFunctionAndThePublicClasses) {
+  const std::vector<std::string> symbols = lines_of(output_of({"nm", "-DC", "--defined-only", kEngine}));
+  EXPECT_THAT(symbols,
+              Each(AnyOf(EndsWith(" T reelgrad_engine"), ContainsRegex(" T reelgrad::FrameLoader::[^:]*\\("))));
+  for (const char* symbol : {"reelgrad_engine", "::FrameLoader(reelgrad::FrameLoaderOptions const&)", "::next()",
+                             "::describe() const", "::~FrameLoader()"}) {
+    EXPECT_THAT(symbols, Contains(EndsWith(symbol)));
+  }
 }
 
 TEST(EngineBinary, DynamicSection) {

@@ -57,17 +57,8 @@ class Session : public RestorerSession {
 };
 
 Script open_clip(const ClipArgument& clip, Observer& observer) {
-  // Not a configuration's file: missing is ErrorKind::failed here.
-  if (!std::filesystem::exists(clip.path)) fail(fmt::format("{}: there is no such file", clip.path.string()));
-  OpenOptions options;
-  options.args = clip.args;
-  options.on_progress = [&observer](const std::string& text) { observer.status(text); };
-  try {
-    return Script::open(clip.path, options);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::usage) throw;
-    fail(error.what());
-  }
+  return open_named_clip(clip.path,
+                         {.args = clip.args, .on_progress = [&](const std::string& text) { observer.status(text); }});
 }
 
 QualityNumbers numbers(const QualityScores& scores) {

@@ -6,12 +6,14 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/base/text.h"
 #include "reelgrad/data/loader.h"
+#include "reelgrad/engine/guarded.h"
 #include "reelgrad/nn/architectures.h"
 #include "reelgrad/record/run_folder.h"
 #include "reelgrad/restore/validation.h"
@@ -21,10 +23,13 @@
 namespace reelgrad {
 namespace {
 
+OpenOptions with_progress(Observer& observer) {
+  return {.on_progress = [&observer](const std::string& text) { observer.status(text); }};
+}
+
 Script open_script(const ScriptConfig& script, Observer& observer) {
-  OpenOptions options;
+  OpenOptions options = with_progress(observer);
   options.args = script.args;
-  options.on_progress = [&observer](const std::string& text) { observer.status(text); };
   return Script::open(script.path, options);
 }
 
@@ -39,29 +44,49 @@ ValidationClip validation_clip(const ScriptConfig& script, int scale, Observer& 
   return {script.path.filename().string(), std::move(pair), script.start, end};
 }
 
-// From scripts of its own, or from the frames of the training scripts that training leaves out; else none.
+// Each picture by itself: they differ in size.
+void add_images(std::vector<ValidationClip>& clips, const ImagePairs& images, FrameRange range) {
+  for (std::int64_t i = range.begin; i < range.end; ++i) {
+    const auto index = static_cast<std::size_t>(i);
+    clips.push_back({images.list()[index].target.filename().string(), images.clips({index}), 0, 1});
+  }
+}
+
+void add_pairs(std::vector<ValidationClip>& clips, const PairsConfig& pairs, int scale, Observer& observer) {
+  const ImagePairs images = ImagePairs::open(pairs.input, pairs.target, scale, with_progress(observer));
+  add_images(clips, images, {0, static_cast<std::int64_t>(images.list().size())});
+}
+
+// From scripts and images of its own, or from the frames that training leaves out of its scripts and images; else none.
 std::vector<ValidationClip> validation_clips(const Config& config, const std::vector<TrainingClip>& training,
                                              Observer& observer) {
   std::vector<ValidationClip> clips;
   for (const ScriptConfig& script : config.validation.script) {
     clips.push_back(validation_clip(script, config.model.scale, observer));
   }
+  for (const PairsConfig& pairs : config.validation.pairs) add_pairs(clips, pairs, config.model.scale, observer);
   if (!clips.empty() || config.validation.frames.empty()) return clips;
   std::set<int> seen;  // a script may have given several spans
   for (const TrainingClip& clip : training) {
     if (!seen.insert(clip.span.script).second) continue;
-    const FrameRange range =
-        parse_frame_range(config.validation.frames, clip.pair.target.info().frames, "validation.frames");
-    const std::string name = config.data.script.at(clip.span.script).path.filename().string();
-    clips.push_back({name, clip.pair, range.begin, range.end});
+    const auto range_of = [&](std::int64_t frames) {
+      return parse_frame_range(config.validation.frames, frames, "validation.frames");
+    };
+    if (clip.images) {
+      add_images(clips, *clip.images, range_of(static_cast<std::int64_t>(clip.images->list().size())));
+      continue;
+    }
+    const FrameRange range = range_of(clip.pair.target.info().frames);
+    clips.push_back({clip.name, clip.pair, range.begin, range.end});
   }
   return clips;
 }
 
-std::shared_ptr<Network> starting_network(const Config& config, const NetworkSpec& spec) {
+// A resumed run's weights come from its checkpoint: model.weights may be gone by then.
+std::shared_ptr<Network> starting_network(const Config& config, const NetworkSpec& spec, RunMode mode) {
   torch::manual_seed(config.run.seed);
   std::shared_ptr<Network> network = make_network(spec);
-  if (!config.model.weights.empty()) {
+  if (!config.model.weights.empty() && mode != RunMode::resume) {
     const std::filesystem::path file = find_model_file(config.model.weights);
     torch::NoGradGuard no_grad;
     load_strict(*network, read_safetensors(file).tensors, file.string());
@@ -104,6 +129,17 @@ TrainProgress to_progress(std::int64_t step, std::int64_t steps, const StepRecor
   return progress;
 }
 
+// What ends a run early stands in its log too.
+template <class Work>
+void logged(Work&& work) {
+  try {
+    std::forward<Work>(work)();
+  } catch (...) {
+    log::write_to_files(log::Level::error, status_of(std::current_exception()).message);
+    throw;
+  }
+}
+
 }  // namespace
 
 void train_session(const TrainRequest& request, Observer& observer, TrainResult& result) {
@@ -113,11 +149,12 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
 
   // All that can be refused is opened before the run folder is touched.
   resolve_precision(config.precision.amp, device);
-  std::vector<TrainingClip> clips =
-      open_training_clips(config, [&observer](const ScriptConfig& script) { return open_script(script, observer); });
+  std::vector<TrainingClip> clips = open_training_clips(
+      config, [&observer](const ScriptConfig& script) { return open_script(script, observer); },
+      with_progress(observer));
   std::vector<ValidationClip> validation = validation_clips(config, clips, observer);
   const NetworkSpec spec = network_spec(config);
-  const std::shared_ptr<Network> network = starting_network(config, spec);
+  const std::shared_ptr<Network> network = starting_network(config, spec, request.mode);
   std::unique_ptr<Validator> validator;
   if (!validation.empty()) {
     validator = make_validator(std::move(validation), spec, config.data.overrides, device);
@@ -125,24 +162,30 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
 
   RunFolder folder(config, spec, request.mode);
   result.run_folder = folder.path();
-  std::optional<Snapshot> resumed;
-  if (request.mode == RunMode::resume) resumed = folder.resume_point();
-  BestRecorder recorder(folder, result);
-  if (resumed) recorder.remember(*resumed);
+  logged([&] {
+    std::optional<Snapshot> resumed;
+    if (request.mode == RunMode::resume) resumed = folder.resume_point();
+    if (resumed && resumed->step >= config.run.steps) {
+      log::info(
+          fmt::format("all {} steps are done already; with a larger run.steps the run would go on", resumed->step));
+    }
+    BestRecorder recorder(folder, result);
+    if (resumed) recorder.remember(*resumed);
 
-  TrainingLoader loader(std::move(clips), config, device, resumed ? resumed->step : 0);
-  log::info(fmt::format("training {} on {}: {}", spec.arch, device.str(), loader.describe()));
-  TrainerHooks hooks;
-  hooks.stop_requested = [&observer] { return observer.stop_requested(); };
-  hooks.progress = [&](std::int64_t step, const StepRecord& record) {
-    observer.train_progress(to_progress(step, config.run.steps, record));
-  };
-  Trainer trainer(config, network, device, loader, recorder, validator.get(), hooks);
-  if (resumed) trainer.restore(*resumed);
-  const TrainOutcome outcome = trainer.run(request.stop_at);
-  result.step = trainer.step();
-  result.interrupted = outcome == TrainOutcome::interrupted;
-  result.stopped_early = outcome == TrainOutcome::stopped_at;
+    TrainingLoader loader(std::move(clips), config, device, resumed ? resumed->step : 0);
+    log::info(fmt::format("training {} on {}: {}", spec.arch, device.str(), loader.describe()));
+    TrainerHooks hooks;
+    hooks.stop_requested = [&observer] { return observer.stop_requested(); };
+    hooks.progress = [&](std::int64_t step, const StepRecord& record) {
+      observer.train_progress(to_progress(step, config.run.steps, record));
+    };
+    Trainer trainer(config, network, device, loader, recorder, validator.get(), hooks);
+    if (resumed) trainer.restore(*resumed);
+    const TrainOutcome outcome = trainer.run(request.stop_at);
+    result.step = trainer.step();
+    result.interrupted = outcome == TrainOutcome::interrupted;
+    result.stopped_early = outcome == TrainOutcome::stopped_at;
+  });
 }
 
 }  // namespace reelgrad

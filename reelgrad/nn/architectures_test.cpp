@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/config/architectures.h"
 
 namespace reelgrad {
@@ -29,13 +30,10 @@ std::string error_of(ErrorKind kind, F&& call) {
 
 class ModelFileTest : public testing::Test {
  protected:
-  std::filesystem::path file() const {
-    return std::filesystem::path(testing::TempDir()) / (std::string(test_name()) + ".safetensors");
-  }
-  void TearDown() override { std::filesystem::remove(file()); }
+  std::filesystem::path file() const { return folder_ / "model.safetensors"; }
 
  private:
-  static const char* test_name() { return testing::UnitTest::GetInstance()->current_test_info()->name(); }
+  test::TemporaryFolder folder_;
 };
 
 NetworkSpec small_compact() {

@@ -1,9 +1,12 @@
 #include "reelgrad/nn/compact.h"
 
 #include <fmt/format.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/conv.h>
 
 #include <map>
 #include <string>
+
 #include "reelgrad/base/error.h"
 
 namespace reelgrad {

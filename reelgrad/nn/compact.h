@@ -2,6 +2,8 @@
 // Source: "Real-ESRGAN: Training Real-World Blind Super-Resolution with Pure Synthetic Data" (Wang et al., 2021) and
 // the key layout in which its weights are exchanged: body.0 convolution, body.1 activation, …, body.{2n+2} convolution.
 #pragma once
+#include <torch/nn/modules/container/modulelist.h>
+
 #include <memory>
 #include <optional>
 #include <vector>

@@ -2,12 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <iterator>
+#include <optional>
 
 #include "reelgrad/base/process.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 
 namespace reelgrad {
 namespace {
@@ -38,11 +39,9 @@ std::vector<Variant> variants() {
 class CompactReferenceTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    folder_ = std::filesystem::path(testing::TempDir()) / ("compact_reference_" + std::to_string(::getpid()));
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
+    folder_.emplace();
     torch::manual_seed(1);
-    write_safetensors(folder_ / "input.safetensors",
+    write_safetensors(*folder_ / "input.safetensors",
                       {{"channels1", torch::rand({2, 1, 9, 14})}, {"channels3", torch::rand({2, 3, 9, 14})}});
     for (const Variant& variant : variants()) {
       const auto network = make_network(variant.spec);
@@ -52,23 +51,23 @@ class CompactReferenceTest : public testing::Test {
       }
       write_safetensors(model_file(variant), state_dict(*network), model_metadata(variant.spec));
     }
-    const ProcessResult result =
-        run_process({REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/nn/compact_reference.py", folder_.string()},
-                    std::chrono::minutes(2));
+    const ProcessResult result = run_process(
+        {REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/nn/compact_reference.py", folder_->path().string()},
+        std::chrono::minutes(2));
     ASSERT_EQ(result.exit_code, 0) << result.err;
   }
-  static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
+  static void TearDownTestSuite() { folder_.reset(); }
 
   static std::filesystem::path model_file(const Variant& variant) {
-    return folder_ / (variant.name + ".model.safetensors");
+    return *folder_ / (variant.name + ".model.safetensors");
   }
 
   static std::map<std::string, torch::Tensor> read(const std::string& name) {
-    const SafetensorsFile file = read_safetensors(folder_ / name);
+    const SafetensorsFile file = read_safetensors(*folder_ / name);
     return {file.tensors.begin(), file.tensors.end()};
   }
 
-  inline static std::filesystem::path folder_;
+  inline static std::optional<test::TemporaryFolder> folder_;
 };
 
 double largest_difference(const torch::Tensor& a, const torch::Tensor& b) {

@@ -9,6 +9,7 @@
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
 #include "reelgrad/base/process.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/nn/weights.h"
 
 namespace reelgrad {
@@ -19,12 +20,6 @@ using ::testing::HasSubstr;
 
 class SafetensorsTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::filesystem::path file() const { return folder_ / "é x.safetensors"; }
 
   void write_raw(const std::string& bytes) const { std::ofstream(file(), std::ios::binary) << bytes; }
@@ -52,7 +47,7 @@ class SafetensorsTest : public testing::Test {
     return message;
   }
 
-  std::filesystem::path folder_;
+  test::TemporaryFolder folder_;
 };
 
 std::string entry(const std::string& dtype, const std::string& shape, const std::string& offsets) {
@@ -208,12 +203,12 @@ TEST_F(SafetensorsTest, SaysWhatIsWrongWithThePath) {
     return {};
   };
   EXPECT_THAT(message(folder_ / "none.safetensors"), AllOf(HasSubstr("none.safetensors"), HasSubstr("no such file")));
-  EXPECT_THAT(message(folder_), HasSubstr("is not a file"));
+  EXPECT_THAT(message(folder_.path()), HasSubstr("is not a file"));
 }
 
 TEST_F(SafetensorsTest, WritingTwoTensorsOfOneNameIsRefusedAndLeavesNothing) {
   EXPECT_THROW(write_safetensors(file(), {{"a", torch::ones({1})}, {"a", torch::ones({1})}}), Error);
-  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
 TEST_F(SafetensorsTest, WritingIntoAMissingFolderIsNamed) {

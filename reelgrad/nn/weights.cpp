@@ -65,6 +65,12 @@ void load_strict(torch::nn::Module& network, const NamedTensors& state, const st
   for (const auto& [name, tensor] : wanted) tensor.copy_(given.at(name));
 }
 
+void to_channels_last(torch::nn::Module& network) {
+  for (torch::Tensor& parameter : network.parameters()) {
+    if (parameter.dim() == 4) parameter.set_data(parameter.detach().contiguous(torch::MemoryFormat::ChannelsLast));
+  }
+}
+
 void require_finite(const NamedTensors& tensors, const std::string& what) {
   for (const auto& [name, tensor] : tensors) {
     if (!tensor.is_floating_point()) continue;

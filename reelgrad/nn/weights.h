@@ -42,6 +42,10 @@ NamedTensors state_dict(const torch::nn::Module& network);
 // mismatched keys. `source` names the file in messages.
 void load_strict(torch::nn::Module& network, const NamedTensors& state, const std::string& source);
 
+// Lays the parameters of four dimensions out as channels-last, in which convolutions take their input and weights
+// without turning them around. Names, shapes and values stay; the tensors get other storage.
+void to_channels_last(torch::nn::Module& network);
+
 // Throws failed naming the first tensor with a value that is not finite, and how many there are.
 void require_finite(const NamedTensors& tensors, const std::string& what);
 

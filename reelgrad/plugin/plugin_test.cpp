@@ -4,24 +4,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
-#include <sstream>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "reelgrad/base/files.h"
-#include "reelgrad/base/process.h"
+#include "reelgrad/base/testing/program_output.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 
 namespace reelgrad {
 namespace {
 
 namespace fs = std::filesystem;
+using test::lines_of;
+using test::output_of;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -30,37 +30,26 @@ using testing::StartsWith;
 const std::string kPlugin = REELGRAD_TEST_PLUGIN;
 const std::string kCases = std::string(REELGRAD_SOURCE_DIR) + "/reelgrad/plugin/testdata/model_cases.py";
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
 class PluginTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    folder_ = fs::path(testing::TempDir()) / ("reelgrad_plugin_" + std::to_string(::getpid()));
-    fs::create_directories(folder_);
+    folder_.emplace();
     python("model");
   }
-  static void TearDownTestSuite() { fs::remove_all(folder_); }
+  static void TearDownTestSuite() { folder_.reset(); }
 
   // The output of a case of model_cases.py, which must succeed.
   static std::string python(const std::string& name, const std::vector<std::string>& arguments = {},
                             const std::vector<std::string>& environment = {}) {
-    std::vector<std::string> argv{REELGRAD_TEST_PYTHON, kCases, name, kPlugin, folder_.string()};
+    std::vector<std::string> argv{REELGRAD_TEST_PYTHON, kCases, name, kPlugin, folder_->path().string()};
     argv.insert(argv.end(), arguments.begin(), arguments.end());
-    const ProcessResult result = run_process(argv, std::chrono::seconds(120), environment);
-    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-    return result.out;
+    return output_of(argv, environment);
   }
 
-  static fs::path model() { return folder_ / "model.safetensors"; }
+  static fs::path model() { return *folder_ / "model.safetensors"; }
 
-  static fs::path folder_;
+  inline static std::optional<test::TemporaryFolder> folder_;
 };
-fs::path PluginTest::folder_;
 
 TEST_F(PluginTest, VersionNeverFailsAndOpensNothing) {
   EXPECT_THAT(python("version"), AllOf(HasSubstr("version=0."), HasSubstr("torch=2."), HasSubstr("problem=\n"),
@@ -116,9 +105,8 @@ TEST_F(PluginTest, NoTorchAndAnotherTorchAreErrorsInWords) {
   const std::string missing = lines_of(python("errors", {}, {"REELGRAD_TORCH=/nonexistent"}))[3];
   EXPECT_THAT(missing, AllOf(HasSubstr("Model: "), HasSubstr("REELGRAD_TORCH=/nonexistent")));
 
-  const fs::path other = folder_ / "other/torch";
+  const fs::path other = folder_->write("other/torch/version.py", "__version__ = '2.9.1+cu126'\n").parent_path();
   fs::create_directories(other / "lib");
-  std::ofstream(other / "version.py") << "__version__ = '2.9.1+cu126'\n";
   fs::copy_file(fs::path(REELGRAD_TEST_DECOYS) / "libtorch_cpu.so", other / "lib/libtorch_cpu.so");
   EXPECT_THAT(python("refusal", {(other / "lib/libtorch_cpu.so").string()}),
               AllOf(StartsWith("Model: "), HasSubstr(other.string()), HasSubstr("2.9.1+cu126"),
@@ -127,12 +115,9 @@ TEST_F(PluginTest, NoTorchAndAnotherTorchAreErrorsInWords) {
 
 TEST_F(PluginTest, SamePixelsAsApply) {
   python("script");
-  const fs::path video = folder_ / "applied.y4m";
-  const ProcessResult applied =
-      run_process({REELGRAD_TEST_PROGRAM, "apply", model().string(), (folder_ / "source.vpy").string(), "-o",
-                   video.string(), "--device", "cpu"},
-                  std::chrono::seconds(120));
-  ASSERT_EQ(applied.exit_code, 0) << applied.err;
+  const fs::path video = *folder_ / "applied.y4m";
+  output_of({REELGRAD_TEST_PROGRAM, "apply", model().string(), (*folder_ / "source.vpy").string(), "-o", video.string(),
+             "--device", "cpu"});
   // Y4M is a header line, then for each frame a line "FRAME" and its planes.
   std::string y4m = read_file(video), frames;
   std::size_t at = y4m.find('\n') + 1;
@@ -143,7 +128,7 @@ TEST_F(PluginTest, SamePixelsAsApply) {
     at += kFrameBytes;
   }
   EXPECT_EQ(frames.size(), 4 * kFrameBytes);
-  EXPECT_TRUE(frames == read_file(folder_ / "plugin.raw"));
+  EXPECT_TRUE(frames == read_file(*folder_ / "plugin.raw"));
 }
 
 // --- In a C++ program ---
@@ -204,12 +189,6 @@ TEST_F(PluginTest, LoadedAndUnloadedTwentyTimes) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   EXPECT_LE(entries("/proc/self/task"), threads);
-}
-
-std::string output_of(const std::vector<std::string>& argv) {
-  const ProcessResult result = run_process(argv, std::chrono::seconds(30));
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  return result.out;
 }
 
 TEST(PluginBinary, NeedsNoTorchAndStaysMapped) {

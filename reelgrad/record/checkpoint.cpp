@@ -66,7 +66,8 @@ std::string state_of(const Snapshot& snapshot, std::optional<double> score) {
               {"step", snapshot.step},
               {"score", number_or_text(score)},
               {"best_step", snapshot.best_step},
-              {"best_score", number_or_text(snapshot.best_score)}}
+              {"best_score", number_or_text(snapshot.best_score)},
+              {"validation_due", snapshot.validation_due}}
              .dump(2) +
          "\n";
 }
@@ -159,7 +160,8 @@ CheckpointState read_state(const fs::path& folder) {
     return {.step = json.at("step"),
             .best_score = number_of(json.at("best_score")),
             .best_step = json.at("best_step"),
-            .score = number_of(json.at("score"))};
+            .score = number_of(json.at("score")),
+            .validation_due = json.value("validation_due", false)};
   } catch (const Json::exception& error) {
     fail(fmt::format("{}: cannot be read: {}", file.string(), error.what()));
   } catch (const std::logic_error& error) {  // std::stod
@@ -172,6 +174,7 @@ Snapshot read_checkpoint(const fs::path& folder) {
   Snapshot snapshot{.step = state.step,
                     .best_score = state.best_score,
                     .best_step = state.best_step,
+                    .validation_due = state.validation_due,
                     .model = read_safetensors(folder / kModelFile).tensors,
                     .training = read_safetensors(folder / kTrainingFile).tensors};
   require_sound(snapshot);

@@ -21,6 +21,7 @@ struct CheckpointState {
   std::optional<double> best_score;
   std::int64_t best_step = 0;
   std::optional<double> score;  // of the validation at this very step
+  bool validation_due = false;  // as in Snapshot
 };
 
 std::string step_name(std::int64_t step);  // "step-000100"

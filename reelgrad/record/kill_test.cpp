@@ -10,6 +10,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/process.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/record/checkpoint.h"
 #include "reelgrad/record/testing.h"
 
@@ -74,8 +75,8 @@ void save_and_be_killed(const fs::path& run, RunMode mode, std::chrono::microsec
 }  // the destructor kills it
 
 TEST(KilledRunSlowTest, EveryKillLeavesAWholeCheckpoint) {
-  const TemporaryFolder folder;
-  const fs::path run = folder.path() / "run";
+  const test::TemporaryFolder folder;
+  const fs::path run = folder / "run";
   std::mt19937 random(1);
   std::uniform_int_distribution<int> microseconds(0, 60'000);
   std::int64_t last = 0;
@@ -96,12 +97,12 @@ TEST(KilledRunSlowTest, EveryKillLeavesAWholeCheckpoint) {
 }
 
 TEST(FullVolume, TheNextSaveFailsCleanly) {
-  const TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   // A volume that only this child sees.
   const std::string mount = "mount -t tmpfs -o size=24m tmpfs \"$0\" || exit 77; exec \"$@\"";
   const ProcessResult result =
       run_process(std::vector<std::string>{"unshare", "-m", "sh", "-c", mount, folder.path().string()} +
-                      saving(folder.path() / "run", RunMode::start, 1000),
+                      saving(folder / "run", RunMode::start, 1000),
                   std::chrono::seconds(60));
   if (result.exit_code == 77 || result.err.starts_with("unshare:")) {
     GTEST_SKIP() << "no volume of its own can be mounted here: " << result.err;
@@ -113,8 +114,8 @@ TEST(FullVolume, TheNextSaveFailsCleanly) {
 }
 
 TEST(FullVolume, AFileThatCannotGrowLeavesTheOlderOnesWhole) {
-  const TemporaryFolder folder;
-  const fs::path run = folder.path() / "run";
+  const test::TemporaryFolder folder;
+  const fs::path run = folder / "run";
   { RunFolder(run_config(run), {}, RunMode::start).checkpoint(snapshot_of(1, kElements)); }
   // A limit of 512 KiB a file, told by an error rather than by a signal.
   const std::string limit = "trap '' XFSZ; ulimit -f 1024; exec \"$0\" \"$@\"";

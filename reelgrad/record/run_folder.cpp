@@ -1,6 +1,7 @@
 #include "reelgrad/record/run_folder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -28,10 +29,10 @@ constexpr const char* kRemovedPrefix = ".removed-";
 constexpr std::uintmax_t kLeastFreeBytes = 16 * 1024 * 1024;  // a run cannot even begin with less
 
 // A run draws its samples and names its tensors by these: one that changed would be another run under the same name.
-constexpr std::array<std::string_view, 13> kFixedKeys{
-    "data.augment",     "validation.frames", "data.batch",          "data.crop_px", "data.window",
-    "data.frame_step",  "data.color",        "data.segment_frames", "data.reuse",   "run.seed",
-    "data.pool_frames", "optimizer.name",    "optimizer.accumulate"};
+constexpr std::array<std::string_view, 15> kFixedKeys{
+    "data.augment",     "validation.frames", "data.batch",           "data.crop_px",    "data.window",
+    "data.frame_step",  "data.color",        "data.segment_frames",  "data.reuse",      "run.seed",
+    "data.pool_frames", "optimizer.name",    "optimizer.accumulate", "data.scene_cuts", "data.skip_duplicates"};
 
 bool is_fixed(std::string_view key) {
   if (key == "model.weights") return false;  // read at the start only
@@ -112,13 +113,41 @@ void remove_leftovers(const fs::path& folder) {
   for (const fs::path& leftover : leftovers) fs::remove_all(leftover, ignored);
 }
 
-void check_changes(const fs::path& folder, const Config& config) {
-  const Config before = load_config(folder / kConfigFile);
-  std::vector<std::string> refused;
-  if (before.data.script.size() != config.data.script.size()) {
-    refused.push_back(
-        fmt::format("data.script: {} -> {} scripts", before.data.script.size(), config.data.script.size()));
+// A script may have moved; what is drawn from it may not change.
+void compare_scripts(const std::vector<ScriptConfig>& before, const std::vector<ScriptConfig>& now,
+                     std::vector<std::string>& refused) {
+  if (before.size() != now.size()) {
+    refused.push_back(fmt::format("data.script: {} -> {} scripts", before.size(), now.size()));
+    return;
   }
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    const auto compare = [&](const char* key, const auto& from, const auto& to) {
+      if (from != to) refused.push_back(fmt::format("data.script[{}].{}: {} -> {}", i, key, from, to));
+    };
+    compare("weight", before[i].weight, now[i].weight);
+    compare("start", before[i].start, now[i].start);
+    compare("end", before[i].end, now[i].end);
+    compare("args", before[i].args, now[i].args);
+  }
+}
+
+void compare_pairs(const std::vector<PairsConfig>& before, const std::vector<PairsConfig>& now,
+                   std::vector<std::string>& refused) {
+  if (before.size() != now.size()) {
+    refused.push_back(fmt::format("data.pairs: {} -> {} pairs of folders", before.size(), now.size()));
+    return;
+  }
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    if (before[i].weight == now[i].weight) continue;
+    refused.push_back(fmt::format("data.pairs[{}].weight: {} -> {}", i, before[i].weight, now[i].weight));
+  }
+}
+
+void check_changes(const fs::path& folder, const Config& config) {
+  const Config before = load_saved_config(folder / kConfigFile);
+  std::vector<std::string> refused;
+  compare_scripts(before.data.script, config.data.script, refused);
+  compare_pairs(before.data.pairs, config.data.pairs, refused);
   for (const std::string& line : differences(before, config)) {
     if (is_fixed(line.substr(0, line.find(':')))) {
       refused.push_back(line);

@@ -12,6 +12,7 @@
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/base/process.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/record/checkpoint.h"
 #include "reelgrad/record/testing.h"
 
@@ -26,7 +27,7 @@ namespace fs = std::filesystem;
 
 class RunFolderTest : public testing::Test {
  private:
-  TemporaryFolder folder_;  // made first, removed last
+  test::TemporaryFolder folder_;  // made first, removed last
 
  protected:
   fs::path run_ = folder().path() / "run";
@@ -58,7 +59,7 @@ class RunFolderTest : public testing::Test {
     return lines;
   }
 
-  const TemporaryFolder& folder() const { return folder_; }
+  const test::TemporaryFolder& folder() const { return folder_; }
 };
 
 ValidationRecord validation_of(std::int64_t step, double psnr) {
@@ -300,6 +301,32 @@ TEST_F(RunFolderTest, ResumeRefusesAnotherRunUnderTheSameName) {
               AllOf(HasSubstr("data.batch: 16 -> 8"), HasSubstr("run.seed: 1 -> 2"), HasSubstr("model.features"),
                     HasSubstr("data.script: 1 -> 2 scripts"), HasSubstr("--fresh")));
   EXPECT_EQ(load_config(run_ / "config.toml").data.batch, 16);
+}
+
+TEST_F(RunFolderTest, ResumeRefusesOtherFramesOrVariablesOfAScript) {
+  { open(RunMode::start); }
+  config_.data.script[0].start = 10;
+  config_.data.script[0].weight = 2;
+  config_.data.script[0].args = {{"sigma", "3"}};
+  EXPECT_THAT(refusal(RunMode::resume, ErrorKind::usage),
+              AllOf(HasSubstr("data.script[0].weight: 1 -> 2"), HasSubstr("data.script[0].start: 0 -> 10"),
+                    HasSubstr(R"(data.script[0].args: {} -> {"sigma": "3"})")));
+}
+
+TEST_F(RunFolderTest, ResumeTakesAScriptThatHasMoved) {
+  { open(RunMode::start); }
+  const fs::path moved = run_.parent_path() / "moved.vpy";
+  fs::rename(config_.data.script[0].path, moved);
+  config_.data.script[0].path = moved;
+  { open(RunMode::resume); }
+  EXPECT_EQ(load_config(run_ / "config.toml").data.script[0].path, moved);
+}
+
+TEST_F(RunFolderTest, AStoppedValidationIsRemembered) {
+  Snapshot snapshot = snapshot_of(100);
+  snapshot.validation_due = true;
+  { open(RunMode::start).checkpoint(snapshot); }
+  EXPECT_TRUE(open(RunMode::resume).resume_point()->validation_due);
 }
 
 TEST_F(RunFolderTest, ResumeTakesAndListsOtherChanges) {

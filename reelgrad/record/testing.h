@@ -1,6 +1,5 @@
 // Runs and snapshots for the tests of record/.
 #pragma once
-#include <stdlib.h>
 #include <torch/torch.h>
 
 #include <filesystem>
@@ -11,24 +10,6 @@
 #include "reelgrad/record/run_folder.h"
 
 namespace reelgrad::testing_record {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "reelgrad-record-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // A run in `run`, with a script beside it that need only exist.
 inline Config run_config(const std::filesystem::path& run) {

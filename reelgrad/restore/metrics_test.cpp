@@ -5,10 +5,12 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "reelgrad/base/process.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 
 namespace reelgrad {
 namespace {
@@ -60,13 +62,15 @@ print(repr(float(np.mean(total))))
 )";
 
 double reference_ssim(const torch::Tensor& a, const torch::Tensor& b) {
-  const std::string file = testing::TempDir() + "/reelgrad_ssim.f32";
+  const test::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "pictures.f32";
   const torch::Tensor both = torch::stack({a, b}).contiguous();
   std::ofstream(file, std::ios::binary)
       .write(static_cast<const char*>(both.const_data_ptr()), static_cast<std::streamsize>(both.nbytes()));
-  const ProcessResult result = run_process({REELGRAD_TEST_PYTHON, "-c", kReference, file, std::to_string(a.size(0)),
-                                            std::to_string(a.size(1)), std::to_string(a.size(2))},
-                                           std::chrono::seconds(60));
+  const ProcessResult result =
+      run_process({REELGRAD_TEST_PYTHON, "-c", kReference, file.string(), std::to_string(a.size(0)),
+                   std::to_string(a.size(1)), std::to_string(a.size(2))},
+                  std::chrono::seconds(60));
   EXPECT_EQ(result.exit_code, 0) << result.err;
   return std::strtod(result.out.c_str(), nullptr);
 }

@@ -17,6 +17,7 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/frames/convert.h"
+#include "reelgrad/nn/weights.h"
 #include "reelgrad/restore/tiling.h"
 
 namespace reelgrad {
@@ -48,12 +49,6 @@ std::string precision_name(torch::ScalarType type) {
 
 torch::Device with_index(torch::Device device) {
   return device.is_cuda() && !device.has_index() ? torch::Device(torch::kCUDA, 0) : device;
-}
-
-void to_channels_last(torch::nn::Module& network) {
-  for (torch::Tensor& parameter : network.parameters()) {
-    if (parameter.dim() == 4) parameter.set_data(parameter.contiguous(torch::MemoryFormat::ChannelsLast));
-  }
 }
 
 // Grows the last two sides of [N, C, H, W] at the bottom and right by reflection. A reflection can add at most the side

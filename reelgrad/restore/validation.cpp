@@ -3,11 +3,11 @@
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <deque>
 #include <optional>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/clip/frame_stream.h"
+#include "reelgrad/clip/window_reader.h"
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/frames/convert.h"
 #include "reelgrad/restore/metrics.h"
@@ -71,41 +71,6 @@ torch::Tensor restored_frame(Restorer& restorer, std::vector<FrameView> window, 
   return color.displayed(picture.view(), name, frame);
 }
 
-std::int64_t clamp_frame(const Clip& clip, std::int64_t frame) {
-  return std::clamp<std::int64_t>(frame, 0, clip.info().frames - 1);
-}
-
-// The frames around each of [begin, end) in turn; a clip's first and last frame stand for what lies beyond.
-class Windows {
- public:
-  Windows(const Clip& clip, std::int64_t begin, std::int64_t end, int window)
-      : window_(static_cast<std::size_t>(window)), stream_(clip, numbers(clip, begin, end, window / 2)) {}
-
-  // Valid until the next call.
-  std::vector<FrameView> next() {
-    if (!frames_.empty()) frames_.pop_front();
-    while (frames_.size() < window_) {
-      std::optional<Frame> frame = stream_.next();
-      if (!frame) fail("a validation clip ended early");
-      frames_.push_back(std::move(*frame));
-    }
-    std::vector<FrameView> views;
-    for (const Frame& frame : frames_) views.push_back(frame.view());
-    return views;
-  }
-
- private:
-  static std::vector<std::int64_t> numbers(const Clip& clip, std::int64_t begin, std::int64_t end, int radius) {
-    std::vector<std::int64_t> result;
-    for (std::int64_t n = begin - radius; n < end + radius; ++n) result.push_back(clamp_frame(clip, n));
-    return result;
-  }
-
-  std::size_t window_;
-  std::deque<Frame> frames_;
-  FrameStream stream_;
-};
-
 Frame next_frame(FrameStream& stream) {
   std::optional<Frame> frame = stream.next();
   if (!frame) fail("a validation clip ended early");
@@ -132,23 +97,28 @@ QualityScores scaled(QualityScores scores, double factor) {
   return scores;
 }
 
-using OnFrame = std::function<void()>;
+using OnFrame = std::function<void()>;  // after each frame; may throw
+
+[[noreturn]] void fail_interrupted() {
+  throw Error(ErrorKind::interrupted, "interrupted");
+}
 
 QualityScores measure_network(Restorer& restorer, const ValidationClip& clip, const ColorOverrides& overrides,
                               const OnFrame& on_frame) {
   const PairColor color(clip.pair, restorer.info().scale, overrides);
-  Windows windows(clip.pair.input, clip.begin, clip.end, restorer.info().window);
+  WindowReader windows(clip.pair.input, {clip.begin, clip.end}, restorer.info().window);
   FrameStream targets(clip.pair.target, clip.begin, clip.end - clip.begin);
   QualityScores sum;
   for (std::int64_t n = clip.begin; n < clip.end; ++n) {
     const torch::Tensor ours = restored_frame(restorer, windows.next(), clip.pair, n, color);
     add(sum, score(ours, color.displayed(next_frame(targets), clip.pair.target.name())));
-    if (on_frame) on_frame();
+    on_frame();
   }
   return scaled(sum, 1.0 / static_cast<double>(clip.end - clip.begin));
 }
 
-QualityScores measure_bicubic(const ValidationClip& clip, int scale, const ColorOverrides& overrides) {
+QualityScores measure_bicubic(const ValidationClip& clip, int scale, const ColorOverrides& overrides,
+                              const OnFrame& on_frame) {
   const PairColor color(clip.pair, scale, overrides);
   FrameStream pictures(bicubic_of(clip.pair, scale), clip.begin, clip.end - clip.begin);
   FrameStream targets(clip.pair.target, clip.begin, clip.end - clip.begin);
@@ -156,6 +126,7 @@ QualityScores measure_bicubic(const ValidationClip& clip, int scale, const Color
   for (std::int64_t n = clip.begin; n < clip.end; ++n) {
     const torch::Tensor picture = color.displayed(next_frame(pictures), clip.pair.input.name());
     add(sum, score(picture, color.displayed(next_frame(targets), clip.pair.target.name())));
+    on_frame();
   }
   return scaled(sum, 1.0 / static_cast<double>(clip.end - clip.begin));
 }
@@ -173,6 +144,18 @@ class GeneratorGuard {
   torch::Tensor state_;
 };
 
+// Scores of one run must not change with the card: without TF32, which cuDNN takes for fp32 by default.
+class PlainFp32 {
+ public:
+  PlainFp32() : allowed_(at::globalContext().allowTF32CuDNN()) { at::globalContext().setAllowTF32CuDNN(false); }
+  PlainFp32(const PlainFp32&) = delete;
+  PlainFp32& operator=(const PlainFp32&) = delete;
+  ~PlainFp32() { at::globalContext().setAllowTF32CuDNN(allowed_); }
+
+ private:
+  bool allowed_;
+};
+
 std::shared_ptr<Network> scratch_network(const NetworkSpec& spec) {
   GeneratorGuard guard;  // initialising a network draws
   return make_network(spec);
@@ -185,25 +168,37 @@ class ClipValidator : public Validator {
       : clips_(std::move(clips)), overrides_(overrides), network_(scratch_network(spec)) {
     RestoreOptions options;
     options.device = device;
-    options.precision = "fp32";  // scores of one run must not change with the card
+    options.precision = "fp32";
     options.overrides = overrides;
     restorer_ = std::make_unique<Restorer>(network_, spec, options);
   }
 
-  ValidationRecord validate(Network& network, std::int64_t step) override {
+  std::optional<ValidationRecord> validate(Network& network, std::int64_t step,
+                                           const std::function<bool()>& stop_requested) override {
+    try {
+      return record(network, step, [&] {
+        if (stop_requested && stop_requested()) fail_interrupted();
+      });
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::interrupted) return std::nullopt;
+      throw;
+    }
+  }
+
+ private:
+  ValidationRecord record(Network& network, std::int64_t step, const OnFrame& on_frame) {
     {
       torch::NoGradGuard no_grad;
       load_strict(*network_, state_dict(network), "the network in training");
     }
-    if (bicubic_.empty()) {
-      for (const ValidationClip& clip : clips_) {
-        bicubic_.push_back(measure_bicubic(clip, restorer_->info().scale, overrides_));
-      }
+    const PlainFp32 same_on_every_card;
+    for (std::size_t i = bicubic_.size(); i < clips_.size(); ++i) {
+      bicubic_.push_back(measure_bicubic(clips_[i], restorer_->info().scale, overrides_, on_frame));
     }
     std::vector<ClipScores> scores;
     for (std::size_t i = 0; i < clips_.size(); ++i) {
       scores.push_back({clips_[i].name, clips_[i].end - clips_[i].begin,
-                        measure_network(*restorer_, clips_[i], overrides_, {}), bicubic_[i]});
+                        measure_network(*restorer_, clips_[i], overrides_, on_frame), bicubic_[i]});
     }
     const ClipScores all = overall(scores);
     ValidationRecord record;
@@ -216,7 +211,6 @@ class ClipValidator : public Validator {
     return record;
   }
 
- private:
   std::vector<ValidationClip> clips_;
   ColorOverrides overrides_;
   std::shared_ptr<Network> network_;  // the restorer's; its weights are replaced at each validation
@@ -230,14 +224,15 @@ std::vector<ClipScores> measure(Restorer& restorer, const std::vector<Validation
                                 const ColorOverrides& overrides,
                                 const std::function<bool(std::int64_t done, std::int64_t total)>& on_frame) {
   std::int64_t done = 0, total = 0;
-  for (const ValidationClip& clip : clips) total += clip.end - clip.begin;
+  for (const ValidationClip& clip : clips) total += 2 * (clip.end - clip.begin);
+  const OnFrame count = [&] {
+    if (on_frame && !on_frame(++done, total)) fail_interrupted();
+  };
   std::vector<ClipScores> result;
   for (const ValidationClip& clip : clips) {
     ClipScores scores{clip.name, clip.end - clip.begin};
-    scores.ours = measure_network(restorer, clip, overrides, [&] {
-      if (on_frame && !on_frame(++done, total)) throw Error(ErrorKind::interrupted, "interrupted");
-    });
-    scores.bicubic = measure_bicubic(clip, restorer.info().scale, overrides);
+    scores.ours = measure_network(restorer, clip, overrides, count);
+    scores.bicubic = measure_bicubic(clip, restorer.info().scale, overrides, count);
     result.push_back(scores);
   }
   return result;
@@ -261,7 +256,7 @@ torch::Tensor comparison(Restorer& restorer, const ValidationClip& clip, std::in
   const int scale = restorer.info().scale;
   const PairColor color(clip.pair, scale, overrides);
   const std::string& name = clip.pair.input.name();
-  Windows windows(clip.pair.input, frame, frame + 1, restorer.info().window);
+  WindowReader windows(clip.pair.input, {frame, frame + 1}, restorer.info().window);
   const std::vector<FrameView> window = windows.next();
   const torch::Tensor input = color.displayed(window[window.size() / 2], name, frame).unsqueeze(0);
   std::vector<torch::Tensor> pictures{at::upsample_nearest2d(input, {input.size(2) * scale, input.size(3) * scale})[0],

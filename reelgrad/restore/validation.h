@@ -24,7 +24,8 @@ struct ClipScores {
 };
 
 // Means over the frames of each clip. Restored frames are measured as a file would hold them, rounded to the target's
-// format. `on_frame(done, total)` for progress; false stops early with interrupted.
+// format. `on_frame(done, total)` for progress (each frame twice: the network's and bicubic's); false stops early with
+// interrupted.
 std::vector<ClipScores> measure(Restorer& restorer, const std::vector<ValidationClip>& clips,
                                 const ColorOverrides& overrides,
                                 const std::function<bool(std::int64_t done, std::int64_t total)>& on_frame = {});

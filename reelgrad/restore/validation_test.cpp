@@ -2,58 +2,27 @@
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/process.h"
+#include "reelgrad/base/testing/temporary_folder.h"
+#include "reelgrad/restore/test_clips.h"
 #include "reelgrad/restore/test_networks.h"
 
 namespace reelgrad {
 namespace {
 
-// Six frames of waves that move, 96x64 in RGB24, with a half-size input; frame 4 of the input fails when asked to.
-constexpr const char* kScript = R"(
-import numpy as np
-import vapoursynth as vs
-core = vs.core
-fail = globals().get("fail", "no") == "yes"
-y, x = np.mgrid[0:64, 0:96]
-def paint(n, f):
-    f = f.copy()
-    for p in range(3):
-        wave = np.sin(x / (2.3 + p) + n) + np.cos(y / (1.7 + p) - n)
-        np.copyto(np.asarray(f[p]), (wave * 50 + 128).astype(np.uint8))
-    return f
-def broken(n, f):
-    if n == 4:
-        raise ValueError("the tape is torn")
-    return f
-blank = core.std.BlankClip(width=96, height=64, format=vs.RGB24, length=6)
-target = core.std.ModifyFrame(blank, blank, paint)
-small = target.resize.Bicubic(48, 32)
-target.set_output(0)
-(core.std.ModifyFrame(small, small, broken) if fail else small).set_output(1)
-)";
-
 class ValidationTest : public testing::Test {
  protected:
-  static std::filesystem::path script_path() {
-    const std::filesystem::path path =
-        std::filesystem::path(testing::TempDir()) / ("reelgrad_validation_" + std::to_string(::getpid()) + ".vpy");
-    std::ofstream(path) << kScript;
-    return path;
-  }
-
-  static ValidationClip clip(bool fail = false) {
+  // Five frames of the waves.
+  ValidationClip clip(bool fail = false) const {
     OpenOptions options;
     if (fail) options.args["fail"] = "yes";
-    return {"waves", training_pair(Script::open(script_path(), options), 2), 1, 6};
+    return {"waves", training_pair(Script::open(script_, options), 2), 1, 6};
   }
 
   static Restorer restorer(int tile = 0) {
@@ -73,6 +42,9 @@ class ValidationTest : public testing::Test {
     torch::manual_seed(21);
     return make_network(spec());
   }
+
+  test::TemporaryFolder folder_;
+  const std::filesystem::path script_ = folder_.write("waves.vpy", kWavesScript);
 };
 
 // The same numbers from VapourSynth's own frames and numpy.
@@ -98,7 +70,7 @@ TEST_F(ValidationTest, BicubicScoresEqualVapourSynthAndNumpy) {
   Restorer ours = restorer();
   const std::vector<ClipScores> scores = measure(ours, {clip()}, {});
   const ProcessResult reference =
-      run_process({REELGRAD_TEST_PYTHON, "-c", kReference, script_path().string()}, std::chrono::seconds(60));
+      run_process({REELGRAD_TEST_PYTHON, "-c", kReference, script_.string()}, std::chrono::seconds(60));
   ASSERT_EQ(reference.exit_code, 0) << reference.err;
   double rgb = 0, y = 0;
   std::istringstream(reference.out) >> rgb >> y;
@@ -138,7 +110,7 @@ TEST_F(ValidationTest, ValidatorLeavesTrainingAsItWas) {
   const torch::Tensor generator = at::globalContext().defaultGenerator(torch::kCPU).get_state();
 
   const std::unique_ptr<Validator> validator = make_validator({clip()}, spec(), {}, torch::kCPU);
-  const ValidationRecord first = validator->validate(*network, 10);
+  const ValidationRecord first = *validator->validate(*network, 10, {});
   EXPECT_EQ(first.step, 10);
   EXPECT_EQ(first.frames, 5);
   EXPECT_TRUE(network->is_training());
@@ -155,10 +127,22 @@ TEST_F(ValidationTest, ValidatorLeavesTrainingAsItWas) {
     torch::NoGradGuard no_grad;
     for (torch::Tensor& parameter : network->parameters()) parameter.mul_(0.5);
   }
-  const ValidationRecord second = validator->validate(*network, 20);
+  const ValidationRecord second = *validator->validate(*network, 20, {});
   EXPECT_NE(second.ours.psnr_rgb, first.ours.psnr_rgb);
   EXPECT_EQ(second.bicubic.psnr_rgb, first.bicubic.psnr_rgb);
   EXPECT_EQ(first.preview.sizes(), (std::vector<std::int64_t>{3, 64, 4 * 96}));
+}
+
+TEST_F(ValidationTest, ValidatorStopsWhenAsked) {
+  const std::shared_ptr<Network> network = compact();
+  const std::unique_ptr<Validator> validator = make_validator({clip()}, spec(), {}, torch::kCPU);
+  for (const int frames : {0, 2, 5, 3}) {  // in bicubic's 5 frames, then, those being known, in the network's
+    int polls = 0;
+    EXPECT_FALSE(validator->validate(*network, 10, [&] { return polls++ == frames; }));
+  }
+  Restorer same = restorer();
+  const ValidationRecord whole = *validator->validate(*network, 10, [] { return false; });
+  EXPECT_EQ(whole.bicubic.psnr_rgb, overall(measure(same, {clip()}, {})).bicubic.psnr_rgb);
 }
 
 TEST_F(ValidationTest, ComparisonWithAndWithoutTarget) {
@@ -198,9 +182,8 @@ target.std.CropAbs(640, 360).set_output(1)
 )";
 
 TEST_F(ValidationTest, AnUntaggedPairIsReadAlikeOnBothSides) {
-  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "reelgrad_untagged.vpy";
-  std::ofstream(path) << kUntagged;
-  const ValidationClip flat{"flat", training_pair(Script::open(path), 2), 0, 1};
+  const Script script = Script::open(folder_.write("untagged.vpy", kUntagged));
+  const ValidationClip flat{"flat", training_pair(script, 2), 0, 1};
   NetworkSpec rgb;
   Restorer perfect(std::make_shared<Enlarger>(2, 3), rgb, {});
   const ClipScores scores = overall(measure(perfect, {flat}, {}));
@@ -215,7 +198,7 @@ TEST_F(ValidationTest, StopsWhenAsked) {
   std::int64_t seen = 0;
   try {
     measure(ours, {clip()}, {}, [&](std::int64_t done, std::int64_t total) {
-      EXPECT_EQ(total, 5);
+      EXPECT_EQ(total, 2 * 5);
       return (seen = done) < 2;
     });
     FAIL() << "no error";

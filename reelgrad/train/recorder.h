@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -40,8 +41,9 @@ struct Snapshot {
   std::int64_t step = 0;
   std::optional<double> best_score;
   std::int64_t best_step = 0;
-  NamedTensors model;     // what users run: the EMA's weights, or the raw ones without EMA
-  NamedTensors training;  // raw weights, optimizer, scaler, generators, meters
+  bool validation_due = false;  // a stop cut this step's validation short: the resumed run begins with it
+  NamedTensors model;           // what users run: the EMA's weights, or the raw ones without EMA
+  NamedTensors training;        // raw weights, optimizer, scaler, generators, meters
 };
 
 class Recorder {
@@ -55,8 +57,10 @@ class Recorder {
 class Validator {
  public:
   virtual ~Validator() = default;
-  // Leaves the network's weights and mode and every generator as they were.
-  virtual ValidationRecord validate(Network& network, std::int64_t step) = 0;
+  // Leaves the network's weights and mode and every generator as they were. `stop_requested` (may be empty) is polled
+  // every frame; nullopt: it said so.
+  virtual std::optional<ValidationRecord> validate(Network& network, std::int64_t step,
+                                                   const std::function<bool()>& stop_requested) = 0;
 };
 
 }  // namespace reelgrad

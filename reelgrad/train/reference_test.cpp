@@ -1,11 +1,11 @@
 // Training compared with PyTorch, step by step. In float64 the two agree to rounding; in float32 only at the start.
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "reelgrad/base/process.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/train/grad_scaler.h"
 #include "reelgrad/train/schedule.h"
 #include "reelgrad/train/test_support.h"
@@ -95,12 +95,7 @@ const std::vector<bool> kFinite{true,  true, true, true, true, false, true, true
 // Where the two sides exchange files.
 class TrainingReferenceTest : public testing::Test {
  protected:
-  void SetUp() override {
-    at::set_num_threads(1);  // the pictures are too small to share
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void SetUp() override { at::set_num_threads(1); }  // the pictures are too small to share
 
   void write_samples(const std::vector<ReferenceCase>& cases) {
     for (const ReferenceCase& reference : cases) {
@@ -117,9 +112,9 @@ class TrainingReferenceTest : public testing::Test {
     nlohmann::json request{{"cases", nlohmann::json::array()}, {"finite", finite}};
     for (const ReferenceCase& reference : cases) request["cases"].push_back(to_json(reference));
     std::ofstream(folder_ / "cases.json") << request;
-    const ProcessResult result =
-        run_process({REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/train/train_reference.py", folder_.string()},
-                    std::chrono::minutes(4));
+    const ProcessResult result = run_process(
+        {REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/train/train_reference.py", folder_.path().string()},
+        std::chrono::minutes(4));
     ASSERT_EQ(result.exit_code, 0) << result.err;
   }
 
@@ -128,9 +123,7 @@ class TrainingReferenceTest : public testing::Test {
     return {file.tensors.begin(), file.tensors.end()};
   }
 
-  const std::filesystem::path folder_ =
-      std::filesystem::path(testing::TempDir()) /
-      (std::string("reference_") + testing::UnitTest::GetInstance()->current_test_info()->name());
+  const test::TemporaryFolder folder_;
   const torch::Tensor inputs_ = torch::rand({10, 3, 8, 8}, at::detail::createCPUGenerator(3), torch::kFloat64);
   const torch::Tensor targets_ = torch::rand({10, 3, 16, 16}, at::detail::createCPUGenerator(4), torch::kFloat64);
 };

@@ -61,7 +61,7 @@ struct MemoryRecorder : Recorder {
 struct PictureValidator : Validator {
   std::vector<NamedTensors> seen;
 
-  ValidationRecord validate(Network& network, std::int64_t step) override {
+  std::optional<ValidationRecord> validate(Network& network, std::int64_t step, const std::function<bool()>&) override {
     const torch::NoGradGuard no_grad;
     seen.emplace_back();
     for (const auto& [name, tensor] : state_dict(network)) seen.back().emplace_back(name, tensor.clone());

@@ -12,6 +12,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
+#include "reelgrad/nn/weights.h"
 #include "reelgrad/train/amp.h"
 #include "reelgrad/train/ema.h"
 #include "reelgrad/train/grad_scaler.h"
@@ -31,12 +32,6 @@ constexpr auto kProgressInterval = std::chrono::milliseconds(200);
 constexpr std::int64_t kScalerCheckEvery = 5;  // steps
 constexpr std::int64_t kMostSkipsInARow = 20;  // more, and nothing is learned any more
 constexpr double kSmallestScale = 1;
-
-void to_channels_last(torch::nn::Module& network) {
-  for (torch::Tensor& parameter : network.parameters()) {
-    if (parameter.dim() == 4) parameter.set_data(parameter.detach().contiguous(torch::MemoryFormat::ChannelsLast));
-  }
-}
 
 std::shared_ptr<Network> placed(std::shared_ptr<Network> network, torch::Device device) {
   network->to(device);
@@ -89,6 +84,7 @@ struct Trainer::Impl {
   std::int64_t saved_at = -1;  // step of the last checkpoint
   std::optional<double> best_score;
   std::int64_t best_step = 0;
+  bool validation_due = false;  // of the step done last: a stop cut it short
   StepRecord latest;
 
   StepClock clock;
@@ -138,6 +134,11 @@ struct Trainer::Impl {
   TrainOutcome run(std::optional<std::int64_t> stop_at) {
     const std::int64_t end = std::min(stop_at.value_or(config.run.steps), config.run.steps);
     restart_clock();
+    if (validation_due && validator != nullptr) {
+      validate();
+      if (validation_due) return TrainOutcome::interrupted;
+      save();
+    }
     while (step < end) {
       if (hooks.stop_requested && hooks.stop_requested()) {
         save();
@@ -148,7 +149,8 @@ struct Trainer::Impl {
       if (scaler && step % kScalerCheckEvery == 0) check_scaler();
       if (is_due(config.run.log_every)) record();
       const bool improved = validator != nullptr && is_due(config.validation.every) && validate();
-      if (improved || step == end || is_due(config.checkpoint.every)) save();
+      if (improved || validation_due || step == end || is_due(config.checkpoint.every)) save();
+      if (validation_due) return TrainOutcome::interrupted;
       show_progress();
     }
     return step == config.run.steps ? TrainOutcome::finished : TrainOutcome::stopped_at;
@@ -234,24 +236,24 @@ struct Trainer::Impl {
 
   // --- Validation and checkpoints ---
 
-  // True when this is the best score so far.
+  // True when this is the best score so far. A stop while it runs leaves validation_due.
   bool validate() {
     clock.pause();
-    ValidationRecord result;
+    std::optional<ValidationRecord> result;
     {
       std::optional<Ema::SwappedIn> averages;
       if (ema) averages.emplace(*ema);
-      result = validator->validate(*network, step);
-    }
-    result.step = step;
-    recorder.validation(result);
-    const bool improved = !best_score || result.score() > *best_score;
-    if (improved) {
-      best_score = result.score();
-      best_step = step;
+      result = validator->validate(*network, step, hooks.stop_requested);
     }
     clock.resume();
-    return improved;
+    validation_due = !result;
+    if (!result) return false;
+    result->step = step;
+    recorder.validation(*result);
+    if (best_score && result->score() <= *best_score) return false;
+    best_score = result->score();
+    best_step = step;
+    return true;
   }
 
   void save() {
@@ -263,7 +265,7 @@ struct Trainer::Impl {
   }
 
   Snapshot snapshot() const {
-    Snapshot snapshot{.step = step, .best_score = best_score, .best_step = best_step};
+    Snapshot snapshot{.step = step, .best_score = best_score, .best_step = best_step, .validation_due = validation_due};
     put_state(snapshot.model, "", ema ? ema->state() : state_dict(*network));
     put_state(snapshot.training, "network.", state_dict(*network));
     put_state(snapshot.training, "optimizer.", optimizer.state());
@@ -288,7 +290,8 @@ struct Trainer::Impl {
     if (const torch::Tensor* losses = training.find("meter.losses")) meter.load_state(*losses);
     restore_generator(training, "generator.cpu", torch::kCPU);
     if (device.is_cuda()) restore_generator(training, "generator.cuda", device);
-    saved_at = snapshot.step;
+    validation_due = snapshot.validation_due;
+    saved_at = validation_due ? -1 : snapshot.step;  // written once more, with its score
     best_score = snapshot.best_score;
     best_step = snapshot.best_step;
   }

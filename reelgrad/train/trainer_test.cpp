@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/train/test_support.h"
 
 namespace reelgrad {
@@ -106,10 +107,10 @@ TEST(TrainerResume, SurvivesAFile) {
   MemoryRecorder recorder;
   Trainer(config, test::small_network(1), torch::kCPU, batches, recorder, nullptr).run(6);
   const Snapshot& saved = recorder.checkpoints.back();
-  const auto file = std::filesystem::path(testing::TempDir()) / "training.safetensors";
+  const test::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "training.safetensors";
   write_safetensors(file, saved.training);
   test::expect_bit_equal(read_safetensors(file).tensors, saved.training);
-  std::filesystem::remove(file);
 }
 
 TEST(TrainerResume, RefusesASnapshotOfAnotherNetwork) {
@@ -154,7 +155,9 @@ TEST(Trainer, EndsWithARecordAValidationAndACheckpoint) {
 
 TEST(Trainer, KeepsTheEarlierOfTwoEqualScores) {
   struct Constant : Validator {
-    ValidationRecord validate(Network&, std::int64_t) override { return {.frames = 1}; }
+    std::optional<ValidationRecord> validate(Network&, std::int64_t, const std::function<bool()>&) override {
+      return ValidationRecord{.frames = 1};
+    }
   } validator;
   Config config = test::small_config();
   config.run.steps = 4;
@@ -163,6 +166,41 @@ TEST(Trainer, KeepsTheEarlierOfTwoEqualScores) {
   MemoryRecorder recorder;
   Trainer(config, test::small_network(1), torch::kCPU, batches, recorder, &validator).run();
   EXPECT_EQ(recorder.checkpoints.back().best_step, 1);
+}
+
+TEST(Trainer, AStopInAValidationSavesAndTheResumedRunBeginsWithIt) {
+  struct Stopped : PictureValidator {
+    bool stop = false;
+    std::optional<ValidationRecord> validate(Network& network, std::int64_t step,
+                                             const std::function<bool()>& stop_requested) override {
+      stop = step == 8 && seen.size() == 1;
+      if (stop_requested()) return std::nullopt;
+      return PictureValidator::validate(network, step, stop_requested);
+    }
+  };
+  Config config = test::small_config();
+  config.validation.every = 4;
+  auto batches = test::smooth_batches(config);
+  MemoryRecorder unbroken, first, second;
+  PictureValidator validator;
+  Trainer(config, test::small_network(1), torch::kCPU, batches, unbroken, &validator).run();
+
+  Stopped stopped;
+  TrainerHooks hooks;
+  hooks.stop_requested = [&] { return stopped.stop; };
+  EXPECT_EQ(Trainer(config, test::small_network(1), torch::kCPU, batches, first, &stopped, hooks).run(),
+            TrainOutcome::interrupted);
+  EXPECT_EQ(first.events.back(), "checkpoint 8");
+  EXPECT_TRUE(first.checkpoints.back().validation_due);
+
+  Trainer resumed(config, test::small_network(2), torch::kCPU, batches, second, &validator);
+  resumed.restore(first.checkpoints.back());
+  EXPECT_EQ(resumed.run(), TrainOutcome::finished);
+  EXPECT_THAT(second.events,
+              ElementsAre("validation 8", "checkpoint 8", "record 12", "validation 12", "checkpoint 12"));
+  EXPECT_FALSE(second.checkpoints.front().validation_due);
+  EXPECT_EQ(second.checkpoints.back().best_step, unbroken.checkpoints.back().best_step);
+  test::expect_bit_equal(second.checkpoints.back().model, unbroken.checkpoints.back().model);
 }
 
 TEST(Trainer, ValidatesTheAveragedWeightsAndChangesNothing) {

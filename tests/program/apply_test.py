@@ -91,6 +91,9 @@ class Apply(ProgramTest):
         for path, kind in kinds.items():
             described = json.loads(self.run_program("inspect", path, "--json").stdout)
             self.assertEqual(described["kind"], kind)
+            if kind in ("script", "video"):
+                self.assertIn(described["frames"]["path"], ("cpu", "gpu"))
+                self.assertTrue(described["frames"]["why"])
             self.run_program("inspect", path)
 
 

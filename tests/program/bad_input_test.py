@@ -1,4 +1,5 @@
 """Bad input: one clear sentence with place and remedy, the right exit code, nothing half-written."""
+import json
 import shutil
 import subprocess
 import unittest
@@ -80,6 +81,20 @@ class BadConfig(ProgramTest):
         if _has_card():
             self.skipTest("there is a card here")
         self.refused("cuda", "doctor", settings=["--set", "run.device=cuda"], expect=3)
+
+    def test_more_samples_a_step_than_any_machine_holds(self):
+        self.refused("optimizer.accumulate", settings=["--set", "data.batch=65536", "--set", "optimizer.accumulate=1024"])
+
+    def test_the_log_says_what_ended_the_run(self):
+        self.write_pair(extra="""
+def torn(n, clip=clip):
+    if 0 < n < 9:
+        raise RuntimeError("bad tape")
+    return clip
+clip = core.std.FrameEval(clip, torn)
+""")
+        self.run_program("train", "small.toml", expect=1)
+        self.assertIn("bad tape", (self.folder / "run" / "log.txt").read_text())
 
     def test_run_folder_that_cannot_be_made(self):
         self.write("occupied", "a file")
@@ -181,6 +196,10 @@ small = core.std.FrameEval(small, torn)
         newest.write_bytes(newest.read_bytes()[:-1])
         done = self.run_program("apply", run / "checkpoints" / "step-000008", "pair.vpy", "-o", "a.mkv", expect=1)
         self.assert_one_sentence(done.stderr, "step-000008", "step-000004")
+        described = json.loads(self.run_program("inspect", run, "--json").stdout)
+        damages = {c["step"]: c["damage"] for c in described["checkpoints"]}
+        self.assertEqual(damages[4], "")
+        self.assertIn("model.safetensors", damages[8])
         done = self.run_program("train", "small.toml", "--resume")
         self.assertIn("step-000008", done.stderr)
         self.assertIn("step-000004", done.stderr)
