@@ -15,9 +15,14 @@ if(REELGRAD_WERROR)
 endif()
 
 # libtorch itself is not instrumented, so nothing inside it is checked; what of our code calls it is (see
-# sanitizer_defaults.cpp for what that costs). vptr needs type information that libtorch hides.
+# sanitizer_defaults.cpp for what that costs). vptr needs type information that libtorch hides. ThreadSanitizer is for
+# what has no torch: to it, the libraries' own locks would be races.
 if(REELGRAD_SANITIZE)
-  set(sanitizers -fsanitize=address,undefined -fno-sanitize=vptr)
+  if(REELGRAD_SANITIZE STREQUAL "thread")
+    set(sanitizers -fsanitize=thread)
+  else()
+    set(sanitizers -fsanitize=address,undefined -fno-sanitize=vptr)
+  endif()
   target_compile_options(reelgrad_options INTERFACE
     "$<$<COMPILE_LANGUAGE:CXX>:${sanitizers};-fno-sanitize-recover=undefined;-fno-omit-frame-pointer>")
   target_link_options(reelgrad_options INTERFACE ${sanitizers})
@@ -54,7 +59,7 @@ function(reelgrad_test name)
     REELGRAD_SOURCE_DIR="${CMAKE_SOURCE_DIR}" REELGRAD_TEST_PYTHON="${REELGRAD_PYTHON}")
   set_target_properties(${name}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   set(environment "PYTHONDONTWRITEBYTECODE=1")
-  if(REELGRAD_SANITIZE AND arg_LOADED_BY_PYTHON)
+  if(REELGRAD_SANITIZE STREQUAL "address" AND arg_LOADED_BY_PYTHON)
     foreach(library IN ITEMS libasan.so libstdc++.so.6)
       execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=${library}
         OUTPUT_VARIABLE ${library} OUTPUT_STRIP_TRAILING_WHITESPACE)

@@ -11,6 +11,7 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/cli/commands.h"
 #include "reelgrad/cli/common.h"
+#include "reelgrad/clip/interlaced.h"
 #include "reelgrad/clip/video_writer.h"
 #include "reelgrad/clip/window_reader.h"
 
@@ -140,6 +141,7 @@ void apply(ApplyArguments& arguments) {
     if (stop_requested()) throw Error(ErrorKind::interrupted, "interrupted; no file was written");
     const std::vector<FrameView> window = windows.next();
     const Frame& middle = windows.middle();
+    warn_if_interlaced(clip, middle);
     RestoredFrame restored{OwnedPicture(format, options.width, options.height, middle.view().color), middle.duration()};
     session->restore(window, clip.name(), n, restored.picture.mutable_view()).raise();
     encoder.push(std::move(restored));

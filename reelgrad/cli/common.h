@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ void add_args_option(CLI::App& command, std::vector<std::string>& args);
 std::map<std::string, std::string> parse_args(const std::vector<std::string>& args);
 
 // Opens CLIP of the command line. A missing or unreadable clip is ErrorKind::failed.
-Script open_clip_argument(const ClipArgument& clip);
+// With `card`, its frames are to come to that card where they can.
+Script open_clip_argument(const ClipArgument& clip, const std::optional<CardId>& card = {});
 
 // --device, --precision, --tile, --overlap and the colour overrides.
 void add_restore_options(CLI::App& command, RestoreRequest& request);

@@ -1,10 +1,13 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/base/text.h"
 #include "reelgrad/cli/commands.h"
 #include "reelgrad/cli/common.h"
+#include "reelgrad/doctor/driver.h"
 
 namespace reelgrad::cli {
 namespace {
@@ -52,12 +55,43 @@ json describe_output(int index, const Clip& clip) {
           {"props", describe_color(clip.frame(0).view().color)}};
 }
 
+// The card that commands take, or why there is none.
+std::optional<CardId> first_card(std::string& why_not) {
+  Facts facts;
+  probe_driver(facts);
+  why_not = facts.driver_error.empty() ? "no CUDA card" : "no CUDA card: " + facts.driver_error;
+  if (facts.devices.empty()) return std::nullopt;
+  const auto card = parse_card(facts.devices.front().uuid);
+  why_not = card ? "" : "the driver does not say the card's UUID";
+  return card;
+}
+
+// Which way frames come to a network, and why not the other.
+json describe_frames(const Script& script, const std::string& no_card) {
+  json first;
+  std::vector<std::string> each;
+  bool alike = true;
+  for (int index : script.outputs()) {
+    const FramePath& path = script.output(index)->frame_path();
+    const std::string& why = no_card.empty() ? path.why : no_card;
+    const json way = {{"path", path.gpu ? "gpu" : "cpu"}, {"why", why}};
+    if (each.empty()) first = way;
+    alike = alike && way == first;
+    each.push_back(fmt::format("output {}: {}, {}", index, path.gpu ? "gpu" : "cpu", why));
+  }
+  if (!alike) first = {{"path", "mixed"}, {"why", join(each, "; ")}};
+  return first;
+}
+
 json describe_clip(const ClipArgument& file) {
-  const Script script = open_clip_argument(file);
+  std::string no_card;
+  const std::optional<CardId> card = first_card(no_card);
+  const Script script = open_clip_argument(file, card);
   json outputs = json::array();
   for (int index : script.outputs()) outputs.push_back(describe_output(index, *script.output(index)));
   const char* kind = script.is_script() ? "script" : fs::is_directory(file.path) ? "images" : "video";
-  return {{"kind", kind}, {"path", file.path.string()}, {"outputs", outputs}};
+  return {
+      {"kind", kind}, {"path", file.path.string()}, {"outputs", outputs}, {"frames", describe_frames(script, no_card)}};
 }
 
 json describe_model(const fs::path& path) {

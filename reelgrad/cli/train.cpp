@@ -84,7 +84,8 @@ void add_train(CLI::App& app) {
   auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command = app.add_subcommand("train", "Train a network as a config file says");
   command->footer(
-      "\nThe config's data.script is a .vpy whose output 0 is the target and output 1 the input, e.g.\n"
+      "\nThe config's data.script is a .vpy whose output 0 is the target and output 1 the input, or\n"
+      "its data.pairs two folders of images, e.g.\n"
       "  reelgrad train sr2x.toml --set run.steps=5000 --set optimizer.lr=1e-4\n"
       "A run is a folder (run.dir): config.toml, log.txt, metrics.jsonl, checkpoints/, preview/. Ctrl-C saves a\n"
       "checkpoint and exits with 130; --resume goes on from it. Every key: docs/config.md.");

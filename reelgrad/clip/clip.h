@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "reelgrad/clip/frame.h"
+#include "reelgrad/clip/gpu_frames.h"
 #include "reelgrad/clip/video_format.h"
 
 namespace reelgrad {
@@ -31,10 +32,15 @@ class Clip {
 
   const ClipInfo& info() const;
   const std::string& name() const;  // "sr2x.vpy, output 1", for messages
+  const FramePath& frame_path() const;
 
   // Waits for one frame. The error of a failing frame carries the clip's name, the number asked for and the filter's
   // text.
   Frame frame(std::int64_t n) const;
+
+  // The same clip with its frames read on the target's card; itself, with the reason in its frame_path(), when they
+  // cannot be. Tries one frame. The target may go at once.
+  Clip on_gpu(const GpuFrameTarget& target) const;
 
   // VapourSynth's resize.Bicubic with its defaults, the baseline that networks are compared with.
   Clip bicubic(int width, int height) const;
@@ -51,15 +57,17 @@ struct OpenOptions {
   std::function<void(const std::string&)> on_progress;
   int threads = 0;               // of VapourSynth's core; 0: all cores
   std::int64_t cache_bytes = 0;  // VapourSynth's frame cache limit; 0: its default
+  // The card that frames are to come to (Clip::on_gpu): video files are decoded on it where it can, and outputs of
+  // scripts that are in its memory stay there. All else comes through host memory, and Clip::frame_path() says why.
+  std::optional<CardId> card;
 };
 
 // An evaluated .vpy, or a video file or folder of images wrapped as one. Destroy after nothing else: clips and frames
 // keep what they need alive.
 class Script {
  public:
-  // Throws: usage when `path` does not exist (config commands translate), when the script raises (file, line and
-  // Python's message), or when an output has a variable format or size; failed when VapourSynth cannot be found or the
-  // file cannot be read as video.
+  // Throws: usage when `path` does not exist, when the script raises (file, line and Python's message), or when an
+  // output has a variable format or size; failed when VapourSynth cannot be found or the file cannot be read as video.
   static Script open(const std::filesystem::path& path, const OpenOptions& options = {});
 
   const std::filesystem::path& path() const;
@@ -73,10 +81,14 @@ class Script {
   std::shared_ptr<Impl> impl_;
 };
 
+// Script::open for a path that a command names rather than a configuration: whatever is wrong is ErrorKind::failed.
+Script open_named_clip(const std::filesystem::path& path, const OpenOptions& options = {});
+
 // The two sides of a training script: output 0 the target, output 1 the input.
 struct ClipPair {
   Clip target, input;
   int scale = 1;
+  bool pictures = false;  // frames are pictures that have nothing to do with each other, of unlike sizes (ImagePairs)
 };
 
 // Checks what design.md asks of a training script: both outputs there, equal length, target = scale × input. Throws

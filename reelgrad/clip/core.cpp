@@ -78,6 +78,7 @@ Core::Core(std::string name, const OpenOptions& options)
   api_->addLogHandler(receive_log, free_log, new SharedTarget(log_), core_);
   if (options.threads > 0) api_->setThreadCount(options.threads, core_);
   if (options.cache_bytes > 0) api_->setMaxCacheSize(options.cache_bytes, core_);
+  if (options.card) card_ = use_card(api_, core_, *options.card);
 }
 
 Core::~Core() {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "reelgrad/clip/clip.h"
+#include "reelgrad/clip/vulkan_card.h"
 
 namespace reelgrad {
 
@@ -26,6 +27,7 @@ class Core {
   const VSAPI* api() const { return api_; }
   VSCore* core() const { return core_; }
   int threads() const;
+  const CardSupport& card() const { return card_; }  // of the card that OpenOptions names
 
   // Evaluates a .vpy in its own folder with these variables. Throws usage with file, line and Python's message.
   void evaluate(const std::filesystem::path& path, const std::map<std::string, std::string>& variables);
@@ -41,6 +43,7 @@ class Core {
   VSCore* core_ = nullptr;  // belongs to script_ when there is one
   VSScript* script_ = nullptr;
   std::shared_ptr<LogTarget> log_;
+  CardSupport card_{.why_not = "they were not asked for in a card's memory"};
 };
 
 struct FreeMap {
@@ -51,5 +54,11 @@ using Map = std::unique_ptr<VSMap, FreeMap>;
 inline Map make_map(const VSAPI* api) {
   return Map(api->createMap(), FreeMap{api});
 }
+
+struct FreeNode {
+  const VSAPI* api = nullptr;
+  void operator()(VSNode* node) const { api->freeNode(node); }
+};
+using Node = std::unique_ptr<VSNode, FreeNode>;
 
 }  // namespace reelgrad

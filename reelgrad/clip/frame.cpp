@@ -3,17 +3,28 @@
 #include "reelgrad/clip/clip_impl.h"
 
 namespace reelgrad {
+namespace {
 
-Frame::Impl::Impl(std::shared_ptr<const Core> owner, const VSFrame* owned_frame, std::int64_t frame_number)
-    : core(std::move(owner)), frame(owned_frame), number(frame_number) {
+std::optional<bool> flag_prop(const VSMap* props, const char* name, const VSAPI* api) {
+  const std::int64_t value = int_prop(props, name, -1, api);
+  return value < 0 ? std::nullopt : std::optional<bool>(value != 0);
+}
+
+}  // namespace
+
+Frame::Impl::Impl(std::shared_ptr<const Core> owner, const VSFrame* owned_frame, std::int64_t frame_number,
+                  const ClipInfo* info, std::shared_ptr<const GpuPicture> on_card)
+    : core(std::move(owner)), frame(owned_frame), number(frame_number), picture(std::move(on_card)) {
   const VSAPI* api = core->api();
   const VSMap* props = api->getFramePropertiesRO(frame);
-  view = frame_view(frame, api);
+  view = picture ? FrameView{info->format, info->width, info->height, {}, color_props(props, api)}
+                 : frame_view(frame, api);
   duration = rational_prop(props, "_DurationNum", "_DurationDen", api);
   sample_aspect = rational_prop(props, "_SARNum", "_SARDen", api);
   const std::int64_t field_based = int_prop(props, "_FieldBased", 0, api);
   interlaced = field_based == 1 || field_based == 2;
-  scene_cut_before = int_prop(props, "_SceneChangePrev", 0, api) != 0;
+  begins_scene = flag_prop(props, "_SceneChangePrev", api);
+  ends_scene = flag_prop(props, "_SceneChangeNext", api);
 }
 
 Frame::Impl::~Impl() {
@@ -26,6 +37,9 @@ std::int64_t Frame::number() const {
 FrameView Frame::view() const {
   return impl_->view;
 }
+std::shared_ptr<const GpuPicture> Frame::gpu_picture() const {
+  return impl_->picture;
+}
 Rational Frame::duration() const {
   return impl_->duration;
 }
@@ -35,8 +49,11 @@ Rational Frame::sample_aspect() const {
 bool Frame::interlaced() const {
   return impl_->interlaced;
 }
-bool Frame::scene_cut_before() const {
-  return impl_->scene_cut_before;
+std::optional<bool> Frame::begins_scene() const {
+  return impl_->begins_scene;
+}
+std::optional<bool> Frame::ends_scene() const {
+  return impl_->ends_scene;
 }
 
 OwnedPicture::OwnedPicture(VideoFormat format, int width, int height, ColorProps color)

@@ -3,11 +3,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "reelgrad/clip/video_format.h"
 
 namespace reelgrad {
+
+class GpuPicture;
 
 // One plane in host memory: rows of `stride_bytes`, of which only width × bytes_per_sample hold samples.
 // Valid while its frame lives.
@@ -45,11 +48,15 @@ class Frame {
   explicit operator bool() const { return impl_ != nullptr; }
 
   std::int64_t number() const;
-  FrameView view() const;
+  FrameView view() const;  // without planes when the picture is in a card's memory
+  // Of a clip made by Clip::on_gpu, as its target's reader made it; else nullptr, and view() has the planes.
+  std::shared_ptr<const GpuPicture> gpu_picture() const;
   Rational duration() const;       // _DurationNum/_DurationDen in seconds; 0/1 when not set
   Rational sample_aspect() const;  // _SARNum/_SARDen; 0/1 when not set
   bool interlaced() const;         // _FieldBased is 1 or 2
-  bool scene_cut_before() const;   // _SceneChangePrev
+  // _SceneChangePrev and _SceneChangeNext: the frame is the first, the last of a scene; nullopt when not set.
+  std::optional<bool> begins_scene() const;
+  std::optional<bool> ends_scene() const;
 
  private:
   std::shared_ptr<const Impl> impl_;

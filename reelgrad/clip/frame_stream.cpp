@@ -46,7 +46,10 @@ struct FrameStream::Impl {
   };
 
   Impl(Clip source, std::vector<std::int64_t> frames, const StreamOptions& options)
-      : clip_(std::move(source)), api_(clip_.impl().core->api()), frames_(std::move(frames)) {
+      : clip_(std::move(source)),
+        api_(clip_.impl().core->api()),
+        node_(clip_.impl().node()),
+        frames_(std::move(frames)) {
     for (const std::int64_t n : frames_) check_frame_number(clip_, n);
     limit_ = options.in_flight > 0 ? options.in_flight : std::max(1, clip_.impl().core->threads());
     constexpr std::int64_t kMaxAhead = 256;
@@ -61,7 +64,7 @@ struct FrameStream::Impl {
     std::unique_lock lock(mutex_);
     cancelled_ = true;
     changed_.wait(lock, [&] { return callbacks_ == 0; });
-    for (Slot& slot : slots_) api_->freeFrame(slot.frame);
+    for (Slot& slot : slots_) clip_.impl().discard(slot.frame);
   }
 
   std::optional<Frame> next() {
@@ -77,9 +80,9 @@ struct FrameStream::Impl {
     lock.unlock();
     if (!frame) {
       request_more();
-      fail(frame_error(clip_.name(), number, error));
+      fail(frame_error(clip_.impl(), number, error));
     }
-    Frame result(std::make_shared<Frame::Impl>(clip_.impl().core, frame, number));
+    Frame result = clip_.impl().wrap(frame, number);
     request_more();
     return result;
   }
@@ -100,7 +103,7 @@ struct FrameStream::Impl {
       ++in_flight_;
       ++callbacks_;
       lock.unlock();
-      api_->getFrameAsync(static_cast<int>(number), clip_.impl().node, on_done, slot);
+      api_->getFrameAsync(static_cast<int>(number), node_, on_done, slot);
     }
   }
 
@@ -128,6 +131,7 @@ struct FrameStream::Impl {
  private:
   Clip clip_;
   const VSAPI* api_;
+  VSNode* node_;
   const std::vector<std::int64_t> frames_;
   int limit_ = 1;
 

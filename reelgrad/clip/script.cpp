@@ -3,6 +3,7 @@
 #include <map>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/base/log.h"
 #include "reelgrad/clip/clip.h"
 #include "reelgrad/clip/clip_impl.h"
 #include "reelgrad/clip/core.h"
@@ -30,24 +31,37 @@ std::string display_name(const fs::path& path) {
   return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
 }
 
+constexpr const char* kHostOutput =
+    "the script makes them in host memory (bs.VideoSource(…, gpu=1) decodes on the card, std.GPUUpload() brings them "
+    "there)";
+
 std::map<int, Clip> script_outputs(const std::shared_ptr<Core>& core, const std::string& name) {
   const VSSCRIPTAPI* api = core->script_api();
   std::vector<int> indices(api->getAvailableOutputNodes(core->script(), 0, nullptr));
   api->getAvailableOutputNodes(core->script(), static_cast<int>(indices.size()), indices.data());
   std::map<int, Clip> outputs;
   for (const int index : indices) {
-    VSNode* node = api->getOutputNode(core->script(), index);
+    VSNode* node = core->card().usable ? api->getOutputNodeEx(core->script(), index, sgfAllowGPUResident)
+                                       : api->getOutputNode(core->script(), index);
     if (!node) continue;
     if (core->api()->getNodeType(node) != mtVideo) {
       core->api()->freeNode(node);
       continue;
     }
-    outputs.emplace(index, Clip(std::make_shared<Clip::Impl>(core, node, fmt::format("{}, output {}", name, index))));
+    auto clip = std::make_shared<Clip::Impl>(core, node, fmt::format("{}, output {}", name, index), kHostOutput);
+    outputs.emplace(index, Clip(std::move(clip)));
   }
   if (outputs.empty()) {
     fail_usage(fmt::format("{}: the script has no video output; end it with clip.set_output()", name));
   }
   return outputs;
+}
+
+void log_host_paths(const std::map<int, Clip>& outputs) {
+  for (const auto& [index, clip] : outputs) {
+    if (clip.frame_path().gpu) continue;
+    log::debug(fmt::format("{}: frames come through host memory: {}", clip.name(), clip.frame_path().why));
+  }
 }
 
 std::string indexing_text(const std::string& name, const std::string& message) {
@@ -77,12 +91,22 @@ Script Script::open(const fs::path& path, const OpenOptions& options) {
     core->end_progress();
     impl->outputs = script_outputs(core, name);
   } else {
-    VSNode* node =
+    const SourceNode source =
         fs::is_directory(absolute, error) ? open_image_folder(*core, absolute) : open_video_file(*core, absolute);
     core->end_progress();
-    impl->outputs.emplace(0, Clip(std::make_shared<Clip::Impl>(core, node, name)));
+    impl->outputs.emplace(0, Clip(std::make_shared<Clip::Impl>(core, source.node, name, source.host_reason)));
   }
+  if (options.card) log_host_paths(impl->outputs);
   return Script(std::move(impl));
+}
+
+Script open_named_clip(const fs::path& path, const OpenOptions& options) {
+  try {
+    return Script::open(path, options);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    fail(error.what());
+  }
 }
 
 const fs::path& Script::path() const {

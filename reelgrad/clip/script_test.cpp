@@ -7,14 +7,14 @@ namespace {
 
 using test::error_of;
 using test::output;
-using test::TemporaryFolder;
+using test::ScriptFolder;
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
 TEST(ScriptOpen, ReadsOutputsAndArguments) {
-  const TemporaryFolder folder;
+  const ScriptFolder folder;
   const auto path = folder.script("a.vpy",
                                   "assert isinstance(width, str)\n"
                                   "core.std.BlankClip(width=int(width), height=48, format=vs.YUV422P10, length=7, "
@@ -36,7 +36,7 @@ TEST(ScriptOpen, ReadsOutputsAndArguments) {
 }
 
 TEST(ScriptOpen, WorksBesideItsFilesWhateverItsPath) {
-  const TemporaryFolder folder("é あ 🎬");
+  const ScriptFolder folder("é あ 🎬");
   folder.write("size.txt", "40");
   folder.script("ü.vpy",
                 "with open('size.txt') as f: w = int(f.read())\ncore.std.BlankClip(width=w, height=16).set_output()\n");
@@ -48,7 +48,7 @@ TEST(ScriptOpen, WorksBesideItsFilesWhateverItsPath) {
 }
 
 TEST(ScriptOpen, ErrorsNameFileLineAndMessage) {
-  const TemporaryFolder folder;
+  const ScriptFolder folder;
   const auto message = [&](const std::string& body) {
     const auto path = folder.script("s.vpy", body);
     const Error error = error_of([&] { Script::open(path); });
@@ -63,10 +63,13 @@ TEST(ScriptOpen, ErrorsNameFileLineAndMessage) {
 }
 
 TEST(ScriptOpen, RefusesWhatIsMissingOrEmpty) {
-  const TemporaryFolder folder;
+  const ScriptFolder folder;
   const Error missing = error_of([&] { Script::open(folder / "no.vpy"); });
   EXPECT_EQ(missing.kind(), ErrorKind::usage);
   EXPECT_TRUE(contains(missing.what(), "no.vpy: no such file"));
+  const Error named = error_of([&] { open_named_clip(folder / "no.vpy"); });
+  EXPECT_EQ(named.kind(), ErrorKind::failed);
+  EXPECT_STREQ(named.what(), missing.what());
   const Error empty = error_of([&] { Script::open(folder.script("e.vpy", "")); });
   EXPECT_TRUE(contains(empty.what(), "no video output")) << empty.what();
   const Error argument = error_of([&] { Script::open(folder.script("f.vpy", ""), {.args = {{"1x", "2"}}}); });
@@ -74,7 +77,7 @@ TEST(ScriptOpen, RefusesWhatIsMissingOrEmpty) {
 }
 
 TEST(ScriptOpen, RefusesVariableClipsNamingTheFirstFrameThatDiffers) {
-  const TemporaryFolder folder;
+  const ScriptFolder folder;
   folder.script("v.vpy",
                 "a = core.std.BlankClip(width=640, height=480, format=vs.YUV420P8, length=3)\n"
                 "b = core.std.BlankClip(width=320, height=240, format=vs.YUV420P10, length=3)\n"
@@ -91,7 +94,7 @@ TEST(ScriptOpen, RefusesVariableClipsNamingTheFirstFrameThatDiffers) {
 }
 
 TEST(TrainingPair, ChecksBothOutputs) {
-  const TemporaryFolder folder;
+  const ScriptFolder folder;
   const auto script = [&](const std::string& name, const std::string& body) {
     return Script::open(folder.script(name,
                                       "t = core.std.BlankClip(width=64, height=48, length=4, format=vs.YUV420P8)\n"
@@ -119,7 +122,7 @@ TEST(TrainingPair, ChecksBothOutputs) {
 }
 
 TEST(InputClip, IsOutputOneOfATrainingScript) {
-  const TemporaryFolder folder;
+  const ScriptFolder folder;
   const std::string first = "core.std.BlankClip(width=64, height=48).set_output(0)\n";
   const Script training =
       Script::open(folder.script("t.vpy", first + "core.std.BlankClip(width=32, height=24).set_output(1)\n"));
@@ -130,7 +133,7 @@ TEST(InputClip, IsOutputOneOfATrainingScript) {
 }
 
 TEST(ClipFrame, SamplesAreVapourSynths) {
-  const TemporaryFolder folder;
+  const ScriptFolder folder;
   // Odd sizes, so that rows have padding; values that differ at every place.
   const std::string make =
       "def make(fmt, w, h):\n"
@@ -167,11 +170,11 @@ TEST(ClipFrame, SamplesAreVapourSynths) {
 }
 
 TEST(ClipFrame, ReadsProperties) {
-  const TemporaryFolder folder;
+  const ScriptFolder folder;
   folder.script("p.vpy",
                 "c = core.std.BlankClip(width=64, height=48, format=vs.YUV420P8)\n"
                 "c.std.SetFrameProps(_Matrix=6, _Transfer=16, _Primaries=9, _Range=1, _ChromaLocation=1, "
-                "_DurationNum=2002, _DurationDen=96000, _SARNum=8, _SARDen=9, _FieldBased=2, _SceneChangePrev=1)"
+                "_DurationNum=2002, _DurationDen=96000, _SARNum=8, _SARDen=9, _FieldBased=2)"
                 ".set_output()\n"
                 "c.std.SetFrameProps(_Range=0, _FieldBased=0).set_output(1)\n"
                 "c.std.RemoveFrameProps().set_output(2)\n"
@@ -182,7 +185,6 @@ TEST(ClipFrame, ReadsProperties) {
   EXPECT_EQ(frame.duration(), (Rational{1001, 48000}));
   EXPECT_EQ(frame.sample_aspect(), (Rational{8, 9}));
   EXPECT_TRUE(frame.interlaced());
-  EXPECT_TRUE(frame.scene_cut_before());
   EXPECT_EQ(script.output(1)->frame(0).view().color.range, 0);
   EXPECT_FALSE(script.output(1)->frame(0).interlaced());
   EXPECT_EQ(script.output(2)->frame(0).view().color, ColorProps{});
@@ -191,7 +193,7 @@ TEST(ClipFrame, ReadsProperties) {
 }
 
 TEST(ClipFrame, ErrorsCarryTheNumberThatWasAskedFor) {
-  const TemporaryFolder folder;
+  const ScriptFolder folder;
   // One filter whose text names no frame, one whose text names another.
   const auto raising = [&](const std::string& name, int frame, const std::string& text) {
     return output(folder.script(name,
@@ -216,7 +218,7 @@ TEST(ClipFrame, ErrorsCarryTheNumberThatWasAskedFor) {
 }
 
 TEST(ClipFrame, OutlivesScriptAndClip) {
-  const TemporaryFolder folder;
+  const ScriptFolder folder;
   Frame frame;
   {
     const Clip clip = output(folder.script("l.vpy",
@@ -228,7 +230,7 @@ TEST(ClipFrame, OutlivesScriptAndClip) {
 }
 
 TEST(ClipBicubic, IsVapourSynthsWithItsDefaults) {
-  const TemporaryFolder folder;
+  const ScriptFolder folder;
   const std::string noise =
       "def fill(n, f):\n"
       "    g = f.copy()\n"

@@ -34,6 +34,11 @@ struct ColorProps {
   bool operator==(const ColorProps&) const = default;
 };
 
+struct PictureSize {
+  int width = 0, height = 0;
+  bool operator==(const PictureSize&) const = default;
+};
+
 struct Rational {
   std::int64_t num = 0, den = 1;
   bool operator==(const Rational&) const = default;

@@ -4,27 +4,22 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <span>
 #include <vector>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
 #include "reelgrad/base/text.h"
-#include "reelgrad/clip/file_name.h"
+#include "reelgrad/clip/image_files.h"
+#include "reelgrad/clip/source_plugin.h"
 
 namespace reelgrad {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct SourcePlugin {
-  const char* space;
-  const char* function;
-};
 constexpr std::array<SourcePlugin, 3> kVideoPlugins{
     {{"bs", "VideoSource"}, {"lsmas", "LWLibavSource"}, {"ffms2", "Source"}}};
-constexpr std::array<SourcePlugin, 2> kImagePlugins{{{"imgseqs", "Read"}, {"imwri", "Read"}}};
 
 // A file that was replaced by another gets another index: the name depends on its size and time, too.
 std::string index_name(const fs::path& file) {
@@ -34,99 +29,55 @@ std::string index_name(const fs::path& file) {
   return xxh3_128_hex(std::as_bytes(std::span(key)));
 }
 
-std::string index_path(const fs::path& file) {
+// BestSource's index of what a card decodes is another one.
+std::string index_path(const fs::path& file, bool on_card = false) {
   const fs::path folder = cache_folder() / "index";
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) fail(fmt::format("cannot make the folder of video indexes {}: {}", folder.string(), error.message()));
-  return (folder / index_name(file)).string();
+  return (folder / index_name(file)).string() + (on_card ? ".gpu" : "");
 }
 
-class Call {
- public:
-  Call(const Core& core, const SourcePlugin& plugin)
-      : api_(core.api()),
-        plugin_(api_->getPluginByNamespace(plugin.space, core.core())),
-        function_(plugin.function),
-        args_(make_map(api_)) {
-    if (!plugin_) return;
-    if (VSPluginFunction* function = api_->getPluginFunctionByName(function_, plugin_)) {
-      signature_ = ";" + std::string(api_->getPluginFunctionArguments(function));
-    }
-  }
-  bool available() const { return !signature_.empty(); }
-  bool takes(const std::string& argument) const { return signature_.find(";" + argument + ":") != std::string::npos; }
-
-  void set(const char* name, const std::string& value) {
-    api_->mapSetData(args_.get(), name, value.data(), static_cast<int>(value.size()), dtUtf8, maAppend);
-  }
-  void set(const char* name, std::int64_t value) { api_->mapSetInt(args_.get(), name, value, maAppend); }
-
-  // nullptr and the plugin's words on failure.
-  VSNode* invoke(std::string& error) {
-    const Map result(api_->invoke(plugin_, function_, args_.get()), FreeMap{api_});
-    if (const char* text = api_->mapGetError(result.get())) {
-      error = text;
-      return nullptr;
-    }
-    return api_->mapGetNode(result.get(), "clip", 0, nullptr);
-  }
-
- private:
-  const VSAPI* api_;
-  VSPlugin* plugin_;
-  const char* function_;
-  std::string signature_;
-  Map args_;
-};
-
-void set_video_arguments(Call& call, const SourcePlugin& plugin, const fs::path& file) {
+void set_video_arguments(SourceCall& call, const SourcePlugin& plugin, const fs::path& file, bool on_card) {
   call.set("source", file.string());
   if (std::string_view(plugin.space) == "bs") {
     constexpr int kAlwaysIndexAtCachePath = 4;
     call.set("cachemode", kAlwaysIndexAtCachePath);
-    call.set("cachepath", index_path(file));
+    call.set("cachepath", index_path(file, on_card));
     call.set("showprogress", 1);
   } else if (call.takes("cachefile")) {
     call.set("cachefile", index_path(file) + "." + plugin.space);
   }
 }
 
-bool is_image(const fs::path& file) {
-  static constexpr std::array kExtensions{".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".exr"};
-  const std::string extension = lower_extension(file);
-  return std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
+// Why the first frame cannot be had; empty: it can. A driver may promise more than it keeps: better known now than in
+// the middle of a run.
+std::string first_frame_error(const VSAPI* api, VSNode* node) {
+  std::string text(1024, '\0');
+  const VSFrame* frame = api->getFrame(0, node, text.data(), static_cast<int>(text.size()));
+  api->freeFrame(frame);
+  return frame ? "" : text.c_str();
 }
 
-// Digits compare as numbers, so that 2.png comes before 10.png.
-bool natural_less(const std::string& a, const std::string& b) {
-  const auto digits = [](const std::string& text, std::size_t from) {
-    std::size_t end = from;
-    while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end]))) ++end;
-    return end - from;
-  };
-  std::size_t i = 0, j = 0;
-  while (i < a.size() && j < b.size()) {
-    const std::size_t m = digits(a, i), n = digits(b, j);
-    if (m > 0 && n > 0) {
-      const auto significant = [](std::string_view number) {
-        number.remove_prefix(std::min(number.find_first_not_of('0'), number.size()));
-        return number;
-      };
-      const std::string_view x = significant(std::string_view(a).substr(i, m));
-      const std::string_view y = significant(std::string_view(b).substr(j, n));
-      if (x.size() != y.size()) return x.size() < y.size();
-      if (x != y) return x < y;
-      i += m;
-      j += n;
-    } else {
-      if (a[i] != b[j]) return a[i] < b[j];
-      ++i;
-      ++j;
-    }
+// The file with its frames in the card's memory; nullptr and why when that cannot be.
+VSNode* open_on_card(const Core& core, const SourcePlugin& plugin, const fs::path& file, std::string& why_not) {
+  why_not = core.card().why_not;
+  if (!core.card().usable) return nullptr;
+  SourceCall call(core, plugin);
+  if (!call.takes("gpu") || !call.takes("gpufallback")) {
+    why_not = fmt::format("{}.{} does not decode on the card; BestSource 22 does", plugin.space, plugin.function);
+    return nullptr;
   }
-  if ((i < a.size()) != (j < b.size())) return j < b.size();
-  return a < b;  // 1.png and 01.png
+  set_video_arguments(call, plugin, file, /*on_card=*/true);
+  call.set("gpu", 1);
+  call.set("gpufallback", 0);  // say why instead
+  std::string error;
+  Node node(call.invoke(error), FreeNode{core.api()});
+  if (node) error = first_frame_error(core.api(), node.get());
+  if (node && core.api()->getNodeResidency(node.get()) != nrGPU) error = "its frames are in host memory";
+  if (error.empty()) return node.release();
+  why_not = fmt::format("{}.{} does not decode it on the card: {}", plugin.space, plugin.function, error);
+  return nullptr;
 }
 
 std::vector<std::string> images_in(const fs::path& folder) {
@@ -143,14 +94,15 @@ std::vector<std::string> images_in(const fs::path& folder) {
 
 }  // namespace
 
-VSNode* open_video_file(const Core& core, const fs::path& path) {
+SourceNode open_video_file(const Core& core, const fs::path& path) {
   std::vector<std::string> reasons;
   for (const SourcePlugin& plugin : kVideoPlugins) {
-    Call call(core, plugin);
+    SourceCall call(core, plugin);
     if (!call.available()) continue;
-    set_video_arguments(call, plugin, path);
-    std::string error;
-    if (VSNode* node = call.invoke(error)) return node;
+    std::string error, host_reason;
+    if (VSNode* node = open_on_card(core, plugin, path, host_reason)) return {node, ""};
+    set_video_arguments(call, plugin, path, /*on_card=*/false);
+    if (VSNode* node = call.invoke(error)) return {node, host_reason};
     reasons.push_back(fmt::format("{}.{}: {}", plugin.space, plugin.function, error));
   }
   if (reasons.empty()) {
@@ -162,15 +114,15 @@ VSNode* open_video_file(const Core& core, const fs::path& path) {
   fail(fmt::format("{}: cannot be read as video: {}", path.string(), join(reasons, "; ")));
 }
 
-VSNode* open_image_folder(const Core& core, const fs::path& folder) {
+SourceNode open_image_folder(const Core& core, const fs::path& folder) {
   const std::vector<std::string> files = images_in(folder);
   for (const SourcePlugin& plugin : kImagePlugins) {
-    Call call(core, plugin);
+    SourceCall call(core, plugin);
     if (!call.available()) continue;
     const char* argument = call.takes("files") ? "files" : "filename";
     for (const std::string& file : files) call.set(argument, file);
     std::string error;
-    if (VSNode* node = call.invoke(error)) return node;
+    if (VSNode* node = call.invoke(error)) return {node, "images are decoded in host memory"};
     fail(fmt::format("{}: cannot be read as images: {}.{}: {}", folder.string(), plugin.space, plugin.function, error));
   }
   fail(

@@ -13,7 +13,7 @@ namespace {
 using test::error_of;
 using test::ffprobe;
 using test::output;
-using test::TemporaryFolder;
+using test::ScriptFolder;
 using Lines = std::vector<std::string>;
 
 class WrittenVideo : public testing::Test {
@@ -52,7 +52,7 @@ class WrittenVideo : public testing::Test {
     return writer.format_note();
   }
 
-  TemporaryFolder folder_;
+  ScriptFolder folder_;
 };
 
 TEST_F(WrittenVideo, KeepsSizeFormatRateAndEveryFrame) {
@@ -127,7 +127,7 @@ TEST_F(WrittenVideo, PixelsAreWhatWasGiven) {
 }
 
 TEST_F(WrittenVideo, DeepAndFloatSourcesAreWrittenAtTenBits) {
-  const TemporaryFolder folder;
+  const ScriptFolder folder;
   for (const char* format : {"YUV420P16", "YUV444PS", "YUV420P9"}) {
     const Clip source = clip(format, 64, 48);
     VideoWriter writer(options(source, "deep.mkv"));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 namespace reelgrad {
 namespace {
@@ -15,7 +16,9 @@ std::string written_one(const Source& source, std::initializer_list<const char*>
 }
 
 void check_data(const DataConfig& data, Source& source) {
-  if (data.script.empty()) source.report("data.script", "missing: the script or video to train on");
+  if (data.script.empty() && data.pairs.empty()) {
+    source.report("data.script", "missing: the script to train on (or data.pairs: two folders of images)");
+  }
   if (data.window % 2 == 0)
     source.report("data.window", fmt::format("{} is even, allowed: an odd number", data.window));
   const int span = (data.window - 1) * data.frame_step + 1;
@@ -30,6 +33,16 @@ void check_data(const DataConfig& data, Source& source) {
         fmt::format("a pool of {} frames cannot hold a segment of {} (pool_frames must be at least segment_frames)",
                     data.pool_frames, data.segment_frames));
   }
+}
+
+constexpr std::int64_t kLargestEffectiveBatch = 1 << 24;
+
+void check_effective_batch(const Config& config, Source& source) {
+  const std::int64_t samples = std::int64_t{config.data.batch} * config.optimizer.accumulate;
+  if (samples <= kLargestEffectiveBatch) return;
+  source.report(written_one(source, {"optimizer.accumulate", "data.batch"}),
+                fmt::format("{} samples a step (data.batch * optimizer.accumulate), allowed: up to {}", samples,
+                            kLargestEffectiveBatch));
 }
 
 void check_schedule(const Config& config, Source& source) {
@@ -57,16 +70,34 @@ void check_schedule(const Config& config, Source& source) {
 }
 
 void check_validation(const ValidationConfig& validation, Source& source) {
-  if (validation.frames.empty() || validation.script.empty()) return;
-  source.report("validation.frames", "cannot be combined with validation.script: the frames are those of data.script");
+  if (validation.frames.empty()) return;
+  for (const auto& [key, given] :
+       {std::pair{"script", !validation.script.empty()}, std::pair{"pairs", !validation.pairs.empty()}}) {
+    if (!given) continue;
+    source.report("validation.frames",
+                  fmt::format("cannot be combined with validation.{}: the frames are those of data.{}", key, key));
+  }
+}
+
+// Images have no neighbours in time.
+void check_pairs(const Config& config, Source& source) {
+  if (config.data.window == 1) return;
+  for (const auto& [key, given] : {std::pair{"data.pairs", !config.data.pairs.empty()},
+                                   std::pair{"validation.pairs", !config.validation.pairs.empty()}}) {
+    if (!given) continue;
+    source.report(key, fmt::format("its images are single pictures, but data.window is {}: allowed with pairs is 1",
+                                   config.data.window));
+  }
 }
 
 }  // namespace
 
 void check_rules(const Config& config, Source& source) {
   check_data(config.data, source);
+  check_effective_batch(config, source);
   check_schedule(config, source);
   check_validation(config.validation, source);
+  check_pairs(config, source);
 }
 
 }  // namespace reelgrad

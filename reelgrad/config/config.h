@@ -19,13 +19,19 @@ struct RunConfig {
   std::int64_t log_every = 100;  // steps
 };
 
-// One script or video of the data set; `data.script = "a.vpy"` is a list of one with the defaults.
+// One script of the data set; `data.script = "a.vpy"` is a list of one with the defaults.
 struct ScriptConfig {
   std::filesystem::path path;               // absolute after loading (relative to the config file)
   double weight = 1;                        // its share of the samples is weight / sum of weights
   std::int64_t start = 0;                   // first frame used
   std::int64_t end = -1;                    // one past the last, -1: the clip's end
   std::map<std::string, std::string> args;  // variables set in the script
+};
+
+// Two folders of images with equal names; `data.pairs = { input = "LR", target = "HR" }` is a list of one.
+struct PairsConfig {
+  std::filesystem::path input, target;  // absolute after loading (relative to the config file)
+  double weight = 1;                    // as a script's
 };
 
 // Overrides of missing or wrong frame properties: "auto" or a name ("709", "170m", "limited", "left", …).
@@ -37,15 +43,18 @@ struct ColorOverrides {
 
 struct DataConfig {
   std::vector<ScriptConfig> script;
+  std::vector<PairsConfig> pairs;  // beside the scripts, or in their place
   int batch = 16;
-  int crop_px = 64;           // side of the input crop
-  int window = 1;             // frames the network sees
-  int frame_step = 1;         // distance of neighbours in a window, frames
-  std::string color = "rgb";  // rgb | gray | yuv444: what the network sees
-  bool augment = true;        // flips and quarter turns
-  int reuse = 16;             // crops per decoded frame
-  int segment_frames = 16;    // frames decoded in one go
-  int pool_frames = 256;      // frames held ready to be cropped
+  int crop_px = 64;                 // side of the input crop
+  int window = 1;                   // frames the network sees
+  int frame_step = 1;               // distance of neighbours in a window, frames
+  std::string color = "rgb";        // rgb | gray | yuv444: what the network sees
+  bool augment = true;              // flips and quarter turns
+  int reuse = 16;                   // crops per decoded frame
+  int segment_frames = 16;          // frames decoded in one go
+  int pool_frames = 256;            // frames held ready to be cropped
+  std::string scene_cuts = "auto";  // auto | props | off: where windows must not reach across
+  bool skip_duplicates = true;      // leave out frames that repeat the one before exactly
   ColorOverrides overrides;
 };
 
@@ -88,7 +97,8 @@ struct PrecisionConfig {
 };
 
 struct ValidationConfig {
-  std::vector<ScriptConfig> script;  // its own scripts, or
+  std::vector<ScriptConfig> script;  // its own scripts
+  std::vector<PairsConfig> pairs;    // and folders of images, or
   std::string frames;                // a range of the training scripts ("0.8:"), which training then never sees
   std::int64_t every = 1'000;        // steps
 };
@@ -118,6 +128,9 @@ Config load_config(const std::filesystem::path& file, const std::vector<std::str
 // The same from text; relative paths are taken against `base`. `name` stands in messages.
 Config parse_config(const std::string& toml, const std::string& name, const std::filesystem::path& base,
                     const std::vector<std::string>& settings = {});
+
+// The config.toml of a run, as it was: files that it names may have moved since.
+Config load_saved_config(const std::filesystem::path& file);
 
 // Every key with its value, readable by parse_config: written to a run's config.toml.
 std::string to_toml(const Config& config);

@@ -2,13 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <fstream>
 #include <sstream>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/config/architectures.h"
 
 namespace reelgrad {
@@ -22,11 +21,9 @@ using ::testing::IsEmpty;
 // A folder with the scripts that the documents below name.
 class ConfigFile : public ::testing::Test {
  protected:
-  ConfigFile() : folder_(fs::temp_directory_path() / ("reelgrad-config-" + std::to_string(::getpid()))) {
-    fs::create_directories(folder_ / "sub é");
-    for (const char* name : {"a.vpy", "b.mkv", "sub é/c.vpy", "w.safetensors"}) std::ofstream(folder_ / name) << "";
+  ConfigFile() {
+    for (const char* name : {"a.vpy", "b.mkv", "sub é/c.vpy", "w.safetensors"}) temporary_.write(name, "");
   }
-  ~ConfigFile() override { fs::remove_all(folder_); }
 
   Config parse(const std::string& text, const std::vector<std::string>& settings = {}) const {
     return parse_config(text, "train.toml", folder_, settings);
@@ -48,7 +45,8 @@ class ConfigFile : public ::testing::Test {
   }
 
   const std::string minimal_ = "[data]\nscript = \"a.vpy\"\n";
-  fs::path folder_;
+  test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(ConfigFile, TheSmallestHasEveryDefault) {
@@ -59,6 +57,8 @@ TEST_F(ConfigFile, TheSmallestHasEveryDefault) {
   ASSERT_EQ(config.data.script.size(), 1u);
   EXPECT_EQ(config.data.script[0].path, folder_ / "a.vpy");
   EXPECT_EQ(config.data.script[0].end, -1);
+  EXPECT_EQ(config.data.scene_cuts, "auto");
+  EXPECT_TRUE(config.data.skip_duplicates);
   EXPECT_DOUBLE_EQ(config.optimizer.lr, 2e-4);
   EXPECT_EQ(config.model.options.at("features"), "64");
   EXPECT_EQ(config.model.options.at("convs"), "16");
@@ -158,6 +158,8 @@ TEST_F(ConfigFile, ValuesOutOfRangeSayWhatIsAllowed) {
   EXPECT_EQ(error_after_data("color = \"rgbb\""), "train.toml:3: data.color: unknown \"rgbb\" (did you mean \"rgb\"?)");
   EXPECT_EQ(error_after_data("range_in = \"tv\""),
             "train.toml:3: data.range_in: unknown \"tv\" (known: auto, full, limited)");
+  EXPECT_EQ(error_after_data("scene_cuts = \"on\""),
+            "train.toml:3: data.scene_cuts: unknown \"on\" (known: auto, props, off)");
   EXPECT_EQ(error_after_data("[run]\ndevice = \"gpu\""),
             "train.toml:4: run.device: \"gpu\" is not allowed, allowed: auto, cpu, cuda or cuda:N");
   for (const char* device : {"cuda:", "cuda:x", "cuda:-1", "cuda:0000"}) {
@@ -191,8 +193,10 @@ TEST_F(ConfigFile, FilesThatDoNotExistAreNamedWithTheirPath) {
   EXPECT_THAT(error_of("[data]\nscript = [{ weight = 1 }]"), HasSubstr("data.script[0]: path is missing"));
   EXPECT_THAT(error_of("[data]\nscript = [{ path = \"a.vpy\", start = 5, end = 5 }]"),
               HasSubstr("end 5 is not after start 5"));
-  EXPECT_EQ(error_of(""), "train.toml: data.script: missing: the script or video to train on");
-  EXPECT_EQ(error_of("[data]\nscript = []"), "train.toml:2: data.script: missing: the script or video to train on");
+  EXPECT_EQ(error_of(""),
+            "train.toml: data.script: missing: the script to train on (or data.pairs: two folders of images)");
+  EXPECT_EQ(error_of("[data]\nscript = []"),
+            "train.toml:2: data.script: missing: the script to train on (or data.pairs: two folders of images)");
 }
 
 TEST_F(ConfigFile, RulesBetweenKeysNameBoth) {
@@ -214,20 +218,66 @@ TEST_F(ConfigFile, RulesBetweenKeysNameBoth) {
               HasSubstr("0.5 is above optimizer.lr = 0.0002"));
 }
 
+TEST_F(ConfigFile, PairsOfFoldersAreTablesWithTwoPaths) {
+  for (const char* name : {"LR", "HR"}) fs::create_directories(folder_ / name);
+  const Config one = parse("[data]\npairs = { input = \"LR/\", target = \"HR/\" }");
+  ASSERT_EQ(one.data.pairs.size(), 1u);
+  EXPECT_EQ(one.data.pairs[0].input, folder_ / "LR/");
+  EXPECT_EQ(one.data.pairs[0].target, folder_ / "HR/");
+  EXPECT_EQ(one.data.pairs[0].weight, 1);
+  EXPECT_THAT(one.data.script, IsEmpty());
+
+  const Config more = parse(minimal_ +
+                            "pairs = [{ input = \"LR\", target = \"HR\", weight = 2 }, { input = \"HR\", target = "
+                            "\"LR\" }]\n[validation]\npairs = { input = \"LR\", target = \"HR\" }");
+  EXPECT_EQ(more.data.pairs.at(1).input, folder_ / "HR");
+  EXPECT_EQ(more.data.pairs[0].weight, 2);
+  EXPECT_EQ(more.validation.pairs.size(), 1u);
+  const std::string text = to_toml(more);
+  EXPECT_THAT(differences(more, parse_config(text, "other.toml", "/")), IsEmpty());
+
+  const Config set = parse(minimal_, {"data.pairs={ input = \"LR\", target = \"HR\" }"});
+  EXPECT_EQ(set.data.pairs.at(0).target, folder_ / "HR");
+}
+
+TEST_F(ConfigFile, WrongPairsSayWhatIsAllowed) {
+  for (const char* name : {"LR", "HR"}) fs::create_directories(folder_ / name);
+  EXPECT_EQ(error_of("[data]\npairs = \"LR\""),
+            "train.toml:2: data.pairs: \"LR\" is a string, allowed: a table { input, target, weight }");
+  EXPECT_EQ(error_of("[data]\npairs = { input = \"LR\" }"),
+            "train.toml:2: data.pairs: target is missing: a folder of images");
+  EXPECT_EQ(error_of("[data]\npairs = [\n{ input = \"LR\", target = \"HR\" },\n{ input = \"LR\", target = \"GT\" }]"),
+            "train.toml:4: data.pairs[1].target: \"GT\" does not exist (looked for " + (folder_ / "GT").string() + ")");
+  EXPECT_EQ(
+      error_of("[data]\npairs = { input = \"LR\", target = \"a.vpy\" }"),
+      "train.toml:2: data.pairs.target: " + (folder_ / "a.vpy").string() + " is a file, allowed: a folder of images");
+  EXPECT_THAT(error_of("[data]\npairs = { input = \"\", target = \"HR\" }"),
+              HasSubstr("data.pairs.input: an empty path"));
+  EXPECT_THAT(error_of("[data]\npairs = { input = \"LR\", tarjet = \"HR\" }"), HasSubstr("(did you mean \"target\"?)"));
+  const std::string pairs = "pairs = { input = \"LR\", target = \"HR\" }";
+  EXPECT_EQ(error_of("[data]\n" + pairs + "\nwindow = 3"),
+            "train.toml:2: data.pairs: its images are single pictures, but data.window is 3: allowed with pairs is 1");
+  EXPECT_THAT(error_after_data("window = 3\n[validation]\n" + pairs),
+              HasSubstr("train.toml:5: validation.pairs: its images are single pictures"));
+  EXPECT_THAT(
+      error_after_data("[validation]\n" + pairs + "\nframes = \"0.8:\""),
+      HasSubstr("validation.frames: cannot be combined with validation.pairs: the frames are those of data.pairs"));
+}
+
 TEST_F(ConfigFile, InvalidTomlNamesTheLine) {
   EXPECT_THAT(error_of("[data]\nscript = \"a.vpy\nbatch = 3"), HasSubstr("train.toml:2: not valid TOML: "));
   EXPECT_THAT(error_after_data("batch = 3\nbatch = 4"), HasSubstr("train.toml:4: not valid TOML: "));
 }
 
 TEST_F(ConfigFile, AllProblemsAreListedInTheOrderOfTheFile) {
-  EXPECT_EQ(
-      error_of("[run]\nsteps = 0\n[data]\nscript = \"a.vpy\"\nbatchh = 1\n[runn]\n[data.x]", {"loss.nam=l1"}),
-      "train.toml:2: run.steps: 0 is out of range, allowed: an integer from 1 to 1000000000\n"
-      "train.toml:5: data.batchh: unknown key (did you mean \"batch\"?)\n"
-      "train.toml:6: runn: unknown section (did you mean \"run\"?)\n"
-      "train.toml:7: data.x: unknown key (known: script, batch, crop_px, window, frame_step, color, augment, reuse, "
-      "segment_frames, pool_frames, matrix_in, range_in, chromaloc_in)\n"
-      "--set loss.nam=l1: loss.nam: unknown key (did you mean \"name\"?)");
+  EXPECT_EQ(error_of("[run]\nsteps = 0\n[data]\nscript = \"a.vpy\"\nbatchh = 1\n[runn]\n[data.x]", {"loss.nam=l1"}),
+            "train.toml:2: run.steps: 0 is out of range, allowed: an integer from 1 to 1000000000\n"
+            "train.toml:5: data.batchh: unknown key (did you mean \"batch\"?)\n"
+            "train.toml:6: runn: unknown section (did you mean \"run\"?)\n"
+            "train.toml:7: data.x: unknown key (known: script, pairs, batch, crop_px, window, frame_step, color, "
+            "augment, reuse, "
+            "segment_frames, pool_frames, scene_cuts, skip_duplicates, matrix_in, range_in, chromaloc_in)\n"
+            "--set loss.nam=l1: loss.nam: unknown key (did you mean \"name\"?)");
 }
 
 TEST_F(ConfigFile, SettingsWinOverTheFile) {
@@ -277,6 +327,8 @@ Config unusual_config(const fs::path& folder) {
   c.data.reuse = 5;
   c.data.segment_frames = 20;
   c.data.pool_frames = 40;
+  c.data.scene_cuts = "props";
+  c.data.skip_duplicates = false;
   c.data.overrides = {"170m", "full", "bottom"};
   c.model = {"compact", 4, folder / "w.safetensors", {{"features", "24"}, {"convs", "6"}, {"activation", "leakyrelu"}}};
   c.loss = {"l1", 1e-9};
@@ -305,11 +357,11 @@ TEST_F(ConfigFile, DifferencesNameEveryKeyThatChanged) {
   after.optimizer.lr = 1e-4;
   after.model.options["features"] = "24";
   EXPECT_THAT(differences(before, after), ElementsAre("model.features: 64 -> 24", "optimizer.lr: 0.0002 -> 0.0001"));
-  // Every key differs from its default but the only architecture, and the two keys that exclude others.
+  // Every key differs from its default but the only architecture, and the four keys that exclude others.
   std::size_t keys = 0;
   std::istringstream lines(to_toml(before));
   for (std::string line; std::getline(lines, line);) keys += line.find(" = ") != std::string::npos;
-  EXPECT_EQ(differences(before, unusual_config(folder_)).size(), keys - 3);
+  EXPECT_EQ(differences(before, unusual_config(folder_)).size(), keys - 5);
 }
 
 TEST_F(ConfigFile, LoadsFromAFileAndNamesItsPath) {

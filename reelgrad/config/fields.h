@@ -56,7 +56,7 @@ void fields(V& v, RunConfig& c) {
 
 template <class V>
 void fields(V& v, ScriptConfig& c) {
-  v(c.path, {.key = "path", .help = "a VapourSynth script or a video file", .default_text = "required"});
+  v(c.path, {.key = "path", .help = "a VapourSynth script (.vpy)", .default_text = "required"});
   v(c.weight, {.key = "weight",
                .help = "its share of the samples is weight over the sum of weights",
                .min = 0,
@@ -69,6 +69,19 @@ void fields(V& v, ScriptConfig& c) {
             .min = -1,
             .max = 1e12});
   v(c.args, {.key = "args", .help = "variables set in the script"});
+}
+
+template <class V>
+void fields(V& v, PairsConfig& c) {
+  v(c.input, {.key = "input", .help = "folder of the inputs, with its sub-folders", .default_text = "required"});
+  v(c.target, {.key = "target",
+               .help = "folder of the targets: the same names, but for the ending and x2, _LR, _HR and the like",
+               .default_text = "required"});
+  v(c.weight, {.key = "weight",
+               .help = "their share of the samples is weight over the sum of weights, the scripts' included",
+               .min = 0,
+               .max = 1e9,
+               .above_min = true});
 }
 
 template <class V>
@@ -91,7 +104,10 @@ void fields(V& v, DataConfig& c) {
   v(c.script, {.key = "script",
                .help = "what to train on: output 0 is the target, output 1 the input; a path, or a list of paths and "
                        "tables",
-               .default_text = "required"});
+               .default_text = "required without pairs"});
+  v(c.pairs, {.key = "pairs",
+              .help = "two folders of images to train on, instead of a script or beside it; a table, or a list of them",
+              .default_text = "none"});
   v(c.batch, {.key = "batch", .help = "samples of one micro-batch", .min = 1, .max = 65'536});
   v(c.crop_px, {.key = "crop_px", .help = "side of the input crop", .unit = "pixels", .min = 8, .max = 8'192});
   v(c.window,
@@ -114,6 +130,14 @@ void fields(V& v, DataConfig& c) {
                     .unit = "frames",
                     .min = 1,
                     .max = 1'048'576});
+  v(c.scene_cuts, {.key = "scene_cuts",
+                   .help = "windows do not reach across scene cuts; props: those that the frame properties "
+                           "_SceneChangePrev and _SceneChangeNext tell of; auto: and where a segment's frames have "
+                           "neither, those that the pictures show",
+                   .choices = "auto|props|off"});
+  v(c.skip_duplicates, {.key = "skip_duplicates",
+                        .help = "leave out frames whose input and target both repeat the frame before exactly; "
+                                "frame_step counts the others"});
   fields(v, c.overrides);
 }
 
@@ -185,8 +209,12 @@ template <class V>
 void fields(V& v, ValidationConfig& c) {
   v(c.script,
     {.key = "script", .help = "what to validate on, as data.script; not together with frames", .default_text = "none"});
+  v(c.pairs, {.key = "pairs",
+              .help = "two folders of images to validate on, as data.pairs; not together with frames",
+              .default_text = "none"});
   v(c.frames, {.key = "frames",
-               .help = "frames of the training scripts to validate on, which training then never sees",
+               .help = "frames of the training scripts, and images of the training pairs in order of their names, to "
+                       "validate on, which training then never sees",
                .accepts = is_frames_or_empty,
                .accepted = "a range a:b, a: or :b of frames or fractions such as 0.8:",
                .default_text = "none"});

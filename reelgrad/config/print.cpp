@@ -1,29 +1,13 @@
 // Config to text: TOML, differences, and the reference page. Visitors of fields.h.
 #include <fmt/format.h>
 
+#include "reelgrad/base/text.h"
 #include "reelgrad/config/architectures.h"
 #include "reelgrad/config/config.h"
 #include "reelgrad/config/fields.h"
 
 namespace reelgrad {
 namespace {
-
-// A TOML basic string.
-std::string toml_string(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20 || byte == 0x7F) {
-      out += fmt::format("\\u{:04X}", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
 
 std::string to_text(bool value) {
   return value ? "true" : "false";
@@ -36,10 +20,10 @@ std::string to_text(double value) {
   return fmt::format("{}", value);
 }  // the shortest that reads back the same
 std::string to_text(const std::string& value) {
-  return toml_string(value);
+  return string_literal(value);
 }
 std::string to_text(const std::filesystem::path& value) {
-  return toml_string(value.string());
+  return string_literal(value.string());
 }
 std::string to_text(const std::vector<std::int64_t>& value) {
   return fmt::format("[{}]", fmt::join(value, ", "));
@@ -47,11 +31,13 @@ std::string to_text(const std::vector<std::int64_t>& value) {
 
 std::string to_text(const std::map<std::string, std::string>& value) {
   std::vector<std::string> items;
-  for (const auto& [name, text] : value) items.push_back(fmt::format("{} = {}", toml_string(name), toml_string(text)));
+  for (const auto& [name, text] : value)
+    items.push_back(fmt::format("{} = {}", string_literal(name), string_literal(text)));
   return items.empty() ? "{}" : fmt::format("{{ {} }}", fmt::join(items, ", "));
 }
 
 std::string to_text(const std::vector<ScriptConfig>& scripts);
+std::string to_text(const std::vector<PairsConfig>& pairs);
 
 struct Entry {
   std::string section, key, value;
@@ -71,7 +57,7 @@ class Printer {
     for (const ArchitectureOption& option : entry->options) {
       const auto set = model.options.find(std::string(option.name));
       const std::string text(set == model.options.end() ? option.default_value : set->second);
-      entries_.push_back({section_, std::string(option.name), option.kind == "choice" ? toml_string(text) : text});
+      entries_.push_back({section_, std::string(option.name), option.kind == "choice" ? string_literal(text) : text});
     }
   }
 
@@ -88,16 +74,24 @@ class Printer {
   std::vector<Entry> entries_;
 };
 
-std::string to_text(const std::vector<ScriptConfig>& scripts) {
+template <class T>
+std::string tables_text(const std::vector<T>& list) {
   std::vector<std::string> tables;
-  for (ScriptConfig script : scripts) {
+  for (T table : list) {
     Printer printer;
-    fields(printer, script);
+    fields(printer, table);
     std::vector<std::string> items;
     for (const Entry& entry : printer.entries()) items.push_back(fmt::format("{} = {}", entry.key, entry.value));
     tables.push_back(fmt::format("{{ {} }}", fmt::join(items, ", ")));
   }
   return fmt::format("[{}]", fmt::join(tables, ", "));
+}
+
+std::string to_text(const std::vector<ScriptConfig>& scripts) {
+  return tables_text(scripts);
+}
+std::string to_text(const std::vector<PairsConfig>& pairs) {
+  return tables_text(pairs);
 }
 
 std::vector<Entry> entries_of(Config config) {  // a copy: visitors take what they may change
@@ -132,6 +126,10 @@ std::string allowed_of(const std::vector<ScriptConfig>&, const Field&) {
   return "a path, or an array of paths and tables { path, weight, start, end, args }";
 }
 
+std::string allowed_of(const std::vector<PairsConfig>&, const Field&) {
+  return "a table { input, target, weight }, or an array of them";
+}
+
 // The reference page.
 class Reference {
  public:
@@ -150,10 +148,13 @@ class Reference {
     fields(*this, value);
   }
 
-  void scripts() {
-    heading("## Tables in data.script and validation.script", "A script or video with more than its path.");
+  void tables() {
+    heading("## Tables in data.script and validation.script", "A script with more than its path.");
     ScriptConfig script;
     fields(*this, script);
+    heading("## Tables in data.pairs and validation.pairs", "Two folders of images.");
+    PairsConfig pairs;
+    fields(*this, pairs);
   }
 
   void architecture(const ArchitectureEntry& entry) {
@@ -166,7 +167,7 @@ class Reference {
                                   : option.kind == "int" ? allowed_integer(field)
                                                          : "true or false";
       row(field, allowed,
-          fmt::format("`{}`", choice ? toml_string(option.default_value) : std::string(option.default_value)));
+          fmt::format("`{}`", choice ? string_literal(option.default_value) : std::string(option.default_value)));
     }
   }
 
@@ -227,7 +228,7 @@ std::string config_reference() {
   Reference reference;
   Config defaults;
   sections(reference, defaults);
-  reference.scripts();
+  reference.tables();
   for (const ArchitectureEntry& entry : architectures()) reference.architecture(entry);
   return "# The configuration file\n\nTOML. Paths are relative to the file, but for `run.dir`, which is relative to "
          "the working "

@@ -135,7 +135,7 @@ class Reader {
     }
     value = (source_.base() / *text).lexically_normal();
     std::error_code error;
-    if (!fs::exists(value, error)) {
+    if (source_.files_must_exist() && !fs::exists(value, error)) {
       source_.report(key, fmt::format("\"{}\" does not exist (looked for {})", *text, value.string()));
     }
   }
@@ -181,17 +181,55 @@ class Reader {
       Reader reader(source_, table, key);
       fields(reader, script);
       reader.finish();
-      if (!table->contains("path")) source_.report(key, "path is missing: the script or video");
+      if (!table->contains("path")) source_.report(key, "path is missing: the script");
       if (script.end != -1 && script.end <= script.start) {
         source_.report(key, fmt::format("end {} is not after start {}", script.end, script.start));
       }
     } else if (string_of(node, key)) {
       read(node, key, script.path, {});
-      if (script.path.empty()) source_.report(key, "an empty path, allowed: a script or video");
+      if (script.path.empty()) source_.report(key, "an empty path, allowed: a script");
     } else {
       report_type(node, key, "a path, or a table { path, weight, start, end, args }");
     }
     return script;
+  }
+
+  void read(const toml::node& node, const std::string& key, std::vector<PairsConfig>& value, const Field&) {
+    value.clear();
+    const toml::array* array = node.as_array();
+    if (!array) return value.push_back(read_pairs(node, key));
+    for (std::size_t i = 0; i < array->size(); ++i) {
+      const std::string item = fmt::format("{}[{}]", key, i);
+      if (!source_.setting(key)) source_.note_line(item, (*array)[i].source().begin.line);
+      value.push_back(read_pairs((*array)[i], item));
+    }
+  }
+
+  PairsConfig read_pairs(const toml::node& node, const std::string& key) {
+    PairsConfig pairs;
+    const toml::table* table = node.as_table();
+    if (!table) {
+      report_type(node, key, "a table { input, target, weight }");
+      return pairs;
+    }
+    Reader reader(source_, table, key);
+    fields(reader, pairs);
+    reader.finish();
+    for (const char* side : {"input", "target"}) {
+      if (!table->contains(side)) source_.report(key, fmt::format("{} is missing: a folder of images", side));
+    }
+    for (const auto& [name, folder] : {std::pair{"input", &pairs.input}, std::pair{"target", &pairs.target}}) {
+      if (table->contains(name)) check_folder(fmt::format("{}.{}", key, name), *folder);
+    }
+    return pairs;
+  }
+
+  void check_folder(const std::string& key, const fs::path& folder) {
+    if (folder.empty()) return source_.report(key, "an empty path, allowed: a folder of images");
+    std::error_code error;
+    if (source_.files_must_exist() && fs::exists(folder, error) && !fs::is_directory(folder, error)) {
+      source_.report(key, fmt::format("{} is a file, allowed: a folder of images", folder.string()));
+    }
   }
 
   // A `--set` value that happens to be another TOML type is the string that was written: --set data.matrix_in=709.
@@ -325,12 +363,18 @@ void fill_defaults(Config& config, const Source& source) {
   if (config.run.dir.empty()) config.run.dir = fs::absolute(fs::path("runs") / config.run.name);
 }
 
-}  // namespace
+std::string read_config_file(const fs::path& file) {
+  try {
+    return read_file(file);
+  } catch (const Error& error) {
+    fail_usage(fmt::format("the configuration cannot be read: {}", error.what()));
+  }
+}
 
-Config parse_config(const std::string& toml, const std::string& name, const fs::path& base,
-                    const std::vector<std::string>& settings) {
+Config parse(const std::string& toml, const std::string& name, const fs::path& base,
+             const std::vector<std::string>& settings, bool files_must_exist) {
   toml::table root = parse_document(toml, name);
-  Source source(name, fs::absolute(base));
+  Source source(name, fs::absolute(base), files_must_exist);
   for (const std::string& setting : settings) apply_setting(root, source, setting);
 
   Config config;
@@ -344,14 +388,19 @@ Config parse_config(const std::string& toml, const std::string& name, const fs::
   return config;
 }
 
+}  // namespace
+
+Config parse_config(const std::string& toml, const std::string& name, const fs::path& base,
+                    const std::vector<std::string>& settings) {
+  return parse(toml, name, base, settings, true);
+}
+
 Config load_config(const fs::path& file, const std::vector<std::string>& settings) {
-  std::string text;
-  try {
-    text = read_file(file);
-  } catch (const Error& error) {
-    fail_usage(fmt::format("the configuration cannot be read: {}", error.what()));
-  }
-  return parse_config(text, file.string(), fs::absolute(file).parent_path(), settings);
+  return parse(read_config_file(file), file.string(), fs::absolute(file).parent_path(), settings, true);
+}
+
+Config load_saved_config(const fs::path& file) {
+  return parse(read_config_file(file), file.string(), fs::absolute(file).parent_path(), {}, false);
 }
 
 }  // namespace reelgrad

@@ -12,10 +12,13 @@ namespace reelgrad {
 
 class Source {
  public:
-  Source(std::string name, std::filesystem::path base) : name_(std::move(name)), base_(std::move(base)) {}
+  Source(std::string name, std::filesystem::path base, bool files_must_exist)
+      : name_(std::move(name)), base_(std::move(base)), files_must_exist_(files_must_exist) {}
 
   const std::string& name() const { return name_; }
   const std::filesystem::path& base() const { return base_; }  // relative paths are taken against it
+
+  bool files_must_exist() const { return files_must_exist_; }
 
   // `key` stands in this line of the file; or was set by `--set key=value`.
   void note_line(const std::string& key, std::uint32_t line) { lines_.emplace(key, line); }
@@ -43,6 +46,7 @@ class Source {
 
   std::string name_;
   std::filesystem::path base_;
+  bool files_must_exist_;
   std::map<std::string, std::uint32_t> lines_;
   std::map<std::string, std::string> settings_;
   std::vector<Problem> problems_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "reelgrad/clip/clip.h"
+#include "reelgrad/clip/image_pairs.h"
 #include "reelgrad/config/config.h"
 #include "reelgrad/data/sampler.h"
 #include "reelgrad/frames/frame_pool.h"
@@ -32,25 +33,34 @@ class BatchSource {
   virtual double take_wait_seconds() { return 0; }
 };
 
-// Frames of one training script, opened and checked. A script with validation frames in its middle gives two.
+// Frames of one training script, opened and checked. A script with validation frames in its middle gives two. Or the
+// images of two folders, in an order drawn from the seed.
 struct TrainingClip {
   ClipPair pair;
   ClipSpan span;
+  std::string name;                  // of the script's file, or the folder of targets
+  std::optional<ImagePairs> images;  // of data.pairs, those of validation included
 };
 
-// Opens and checks data.script; the frames of validation.frames are left out of the spans. `open` evaluates a script
-// (the engine shows progress with it). Throws usage as training_pair() and Sampler do, naming file and key.
+// Opens and checks data.script and data.pairs; what validation.frames names is left out of the spans. `open` evaluates
+// a script, `for_images` opens images (the engine shows progress with them). Throws usage as training_pair(),
+// ImagePairs and Sampler do, naming file and key.
 std::vector<TrainingClip> open_training_clips(const Config& config,
-                                              const std::function<Script(const ScriptConfig&)>& open);
+                                              const std::function<Script(const ScriptConfig&)>& open,
+                                              const OpenOptions& for_images = {});
 
 SamplerConfig sampler_config(const Config& config);
 
 struct LoaderOptions {
   std::optional<FramePool::Place> place;  // not set: the card when the pool takes at most half of its free memory
+  std::optional<std::size_t> free_bytes;  // of the card, for that choice; not set: asked of the card
   std::chrono::duration<double> wait_window{30.0};  // over which waiting for frames is watched
+  // Of the inputs, or ChannelsLast (where the window is 1).
+  torch::MemoryFormat layout = torch::MemoryFormat::Contiguous;
+  int decoders = 0;  // threads, each with a segment at a time; 0: two a script, up to 8
 };
 
-// One consumer thread; a thread of its own decodes. The samples, and the bits of the batches, depend on the
+// One consumer thread; threads of its own decode. The samples, and the bits of the batches, depend on the
 // configuration and the step alone: a slow decoder makes next() wait.
 class TrainingLoader : public BatchSource {
  public:

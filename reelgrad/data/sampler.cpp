@@ -12,6 +12,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/philox.h"
+#include "reelgrad/data/segment_content.h"
 
 namespace reelgrad {
 namespace {
@@ -56,8 +57,11 @@ Order shuffled(std::uint64_t seed, int script, std::int64_t epoch, std::size_t c
 struct Sampler::Track {
   int script = 0;
   double weight = 1;
-  int width = 0, height = 0;
+  PictureSize size;                                       // of the largest frame
+  std::shared_ptr<const std::vector<PictureSize>> sizes;  // of each; null: all alike
   std::vector<Piece> pieces;
+
+  PictureSize size_of(std::int64_t frame) const { return sizes ? sizes->at(static_cast<std::size_t>(frame)) : size; }
 
   // Scripts take their turns in the order of these times: an even interleaving of any weights.
   double time_of(std::int64_t ordinal) const { return (static_cast<double>(ordinal) + 0.5) / weight; }
@@ -114,7 +118,7 @@ Sampler::Sampler(std::vector<ClipSpan> spans, SamplerConfig config)
     check_span(span, config_);
     auto track = std::find_if(tracks_.begin(), tracks_.end(), [&](const Track& t) { return t.script == span.script; });
     if (track == tracks_.end()) {
-      track = tracks_.insert(track, Track{span.script, span.weight, span.width, span.height, {}});
+      track = tracks_.insert(track, Track{span.script, span.weight, {span.width, span.height}, span.sizes, {}});
       total_weight_ += span.weight;
     }
     cut(span, config_.segment_frames, track->pieces);
@@ -169,9 +173,13 @@ Sample Sampler::sample(std::int64_t step, int i, int rank) const {
 
   Sample sample;
   sample.segment = drawn.index;
-  sample.frame = drawn.begin + stream.below(drawn.frames - config_.window_reach() + 1);
-  sample.x = static_cast<int>(stream.below(track.width - config_.crop_px + 1));
-  sample.y = static_cast<int>(stream.below(track.height - config_.crop_px + 1));
+  sample.draw = stream.next();
+  const std::vector<int> plain =
+      place_window(sample.draw, plain_content(drawn.frames), config_.window, config_.frame_step);
+  sample.frame = drawn.begin + plain.front();
+  const PictureSize size = track.size_of(sample.frame);
+  sample.x = static_cast<int>(stream.below(size.width - config_.crop_px + 1));
+  sample.y = static_cast<int>(stream.below(size.height - config_.crop_px + 1));
   if (config_.augment) {
     const auto orientation = stream.below(8);
     sample.orientation = {(orientation & 1) != 0, (orientation & 2) != 0, (orientation & 4) != 0};

@@ -1,4 +1,5 @@
-// What is trained on, as a pure function of (seed, step): no state, nothing to save. No decoding here.
+// What is trained on, as a pure function of (seed, step): no state, nothing to save. No decoding here: a sample's
+// frames depend on where its segment's scenes begin, so that it carries the draw they are chosen by.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,8 @@ struct ClipSpan {
   double weight = 1;                // the script's share of the samples
   int width = 0, height = 0;        // of the input clip, pixels
   std::string name;                 // of the clip, for messages
+  // Of each of the clip's frames, pixels, at most width and height; null: all are of that size.
+  std::shared_ptr<const std::vector<PictureSize>> sizes = {};
 };
 
 struct SamplerConfig {
@@ -45,7 +48,8 @@ struct Segment {
 
 struct Sample {
   std::int64_t segment = 0;  // Segment::index
-  std::int64_t frame = 0;    // first frame of the window, in the clip's numbering
+  std::uint32_t draw = 0;    // place_window() (segment_content.h) turns it into frames, once the segment is decoded
+  std::int64_t frame = 0;    // first frame of the window where the segment has no cuts and nothing repeats
   int x = 0, y = 0;          // of the input crop, pixels
   Orientation orientation;
   bool operator==(const Sample&) const = default;

@@ -5,15 +5,24 @@
 #include <algorithm>
 #include <utility>
 
-#include "reelgrad/base/log.h"
+#include "reelgrad/clip/interlaced.h"
 #include "reelgrad/frames/color_props.h"
 
 namespace reelgrad {
 namespace {
 
-FramePool make_pool(const Clip& clip, int slots, FramePool::Place place, torch::Device device) {
+FramePool make_pool(const Clip& clip, int slots, FramePool::Place place, torch::Device device,
+                    const std::shared_ptr<CardUploads>& uploads) {
   const ClipInfo& info = clip.info();
-  return FramePool(info.format, info.width, info.height, slots, place, device);
+  return FramePool(info.format, info.width, info.height, slots, place, device, uploads);
+}
+
+void store(FramePool& pool, int slot, const Frame& frame) {
+  if (const auto picture = device_picture(frame)) {
+    pool.store(slot, *picture);
+  } else {
+    pool.store(slot, frame.view());
+  }
 }
 
 std::size_t frame_bytes(const Clip& clip) {
@@ -21,31 +30,25 @@ std::size_t frame_bytes(const Clip& clip) {
   return FramePool::bytes_per_slot(info.format, info.width, info.height);
 }
 
-void warn_if_interlaced(const Clip& clip, const Frame& frame) {
-  if (!frame.interlaced()) return;
-  log::warn_once(
-      "interlaced " + clip.name(),
-      fmt::format("{}: frame {} is flagged interlaced (`_FieldBased` = 1 or 2): resizing filters treat its fields "
-                  "apart, so the two sides of such frames may not match. Deinterlace in the script, or, if the "
-                  "frames are progressive, clear the flag: clip.std.SetFieldBased(0)",
-                  clip.name(), frame.number()));
-}
-
 }  // namespace
 
 ScriptPool::ScriptPool(ClipPair pair, int segments, int segment_frames, FramePool::Place place, torch::Device device,
-                       ColorOverrides overrides)
+                       ColorOverrides overrides, const std::shared_ptr<CardUploads>& uploads)
     : pair_(std::move(pair)),
       segment_frames_(segment_frames),
       overrides_(std::move(overrides)),
-      input_(make_pool(pair_.input, segments * segment_frames, place, device)),
-      target_(make_pool(pair_.target, segments * segment_frames, place, device)),
+      input_(make_pool(pair_.input, segments * segment_frames, place, device, uploads)),
+      target_(make_pool(pair_.target, segments * segment_frames, place, device, uploads)),
       input_color_(static_cast<std::size_t>(segments * segment_frames)),
       target_color_(input_color_.size()),
       slots_(static_cast<std::size_t>(segments)) {}
 
 std::size_t ScriptPool::bytes_per_frame(const ClipPair& pair) {
   return frame_bytes(pair.input) + frame_bytes(pair.target);
+}
+
+std::size_t ScriptPool::largest_side_bytes(const ClipPair& pair) {
+  return std::max(frame_bytes(pair.input), frame_bytes(pair.target));
 }
 
 std::optional<int> ScriptPool::find(std::int64_t begin, std::int64_t index) const {
@@ -62,15 +65,33 @@ std::optional<ScriptPool::Claim> ScriptPool::claim(std::int64_t begin, std::int6
     held->last_use = index;
     return std::nullopt;
   }
-  const auto oldest = std::ranges::min_element(slots_, {}, &Slot::last_use);
-  TORCH_INTERNAL_ASSERT(oldest->last_use < first_needed, "Sampler::most_segments promised a free slot");
+  // A slot can still be being filled for an entry that no step has needed in the end.
+  Slot* oldest = nullptr;
+  for (Slot& slot : slots_) {
+    if (!slot.filling && (!oldest || slot.last_use < oldest->last_use)) oldest = &slot;
+  }
+  TORCH_INTERNAL_ASSERT(oldest && oldest->last_use < first_needed, "Sampler::most_segments promised a free slot");
   const bool reused = oldest->begin >= 0;
-  *oldest = {.begin = begin, .last_use = index, .ready = false};
-  return Claim{static_cast<int>(oldest - slots_.begin()), reused};
+  *oldest = {.begin = begin, .last_use = index, .filling = true};
+  return Claim{static_cast<int>(oldest - slots_.data()), reused};
 }
 
-void ScriptPool::publish(int slot) {
-  slots_[static_cast<std::size_t>(slot)].ready = true;
+std::shared_ptr<c10::Event> ScriptPool::stored(int slot) const {
+  return slots_[static_cast<std::size_t>(slot)].stored;
+}
+
+void ScriptPool::end_fill(int slot, std::optional<SegmentContent> content) {
+  Slot& filled = slots_[static_cast<std::size_t>(slot)];
+  filled.filling = false;
+  filled.ready = content.has_value();
+  if (!content) return;
+  filled.content = *std::move(content);
+  filled.stored = target_.stored();  // both sides cross on one stream
+}
+
+void ScriptPool::overwrite_after(const c10::Event& readers) {
+  input_.overwrite_after(readers);
+  target_.overwrite_after(readers);
 }
 
 void ScriptPool::store(int slot, int offset, const Frame& target, const Frame& input) {
@@ -79,8 +100,8 @@ void ScriptPool::store(int slot, int offset, const Frame& target, const Frame& i
   warn_if_interlaced(pair_.input, input);
   target_color_[static_cast<std::size_t>(at)] = color_of(pair_.target, target);
   input_color_[static_cast<std::size_t>(at)] = color_of(pair_.input, input);
-  target_.store(at, target.view());
-  input_.store(at, input.view());
+  reelgrad::store(target_, at, target);
+  reelgrad::store(input_, at, input);
 }
 
 // The input was made from the target: where the matrix must be guessed from the height, both sides get the target's.

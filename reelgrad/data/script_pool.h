@@ -3,30 +3,37 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "reelgrad/clip/clip.h"
 #include "reelgrad/config/config.h"
+#include "reelgrad/data/segment_content.h"
 #include "reelgrad/frames/frame_pool.h"
 
 namespace reelgrad {
 
-// Bookkeeping calls (find, claim, publish) are made under its owner's lock. store() and picture() need none: a slot is
-// written only between claim() and publish(), and read only after find() has given it.
+// Bookkeeping calls (find, stored, claim, end_fill) are made under its owner's lock. store() and the sides need none: a
+// slot is written only between claim() and end_fill(), and read only after find() has given it.
 class ScriptPool {
  public:
   // `segments` slots of `segment_frames` frames.
   ScriptPool(ClipPair pair, int segments, int segment_frames, FramePool::Place place, torch::Device device,
-             ColorOverrides overrides);
+             ColorOverrides overrides, const std::shared_ptr<CardUploads>& uploads);
 
   static std::size_t bytes_per_frame(const ClipPair& pair);
+  static std::size_t largest_side_bytes(const ClipPair& pair);
 
   const ClipPair& pair() const { return pair_; }
   FramePool::Place place() const { return input_.place(); }
 
   // The slot that holds the segment beginning at frame `begin` for entry `index` of the schedule; nullopt: not yet.
   std::optional<int> find(std::int64_t begin, std::int64_t index) const;
+  // Of the slot's segment.
+  const SegmentContent& content(int slot) const { return slots_[static_cast<std::size_t>(slot)].content; }
+  // Readers of the slot on a card come after this event; null: nothing to wait for.
+  std::shared_ptr<c10::Event> stored(int slot) const;
 
   // A segment that is held already is kept for entry `index` of the schedule too: nullopt. Else a slot to fill, whose
   // segment no entry from `first_needed` on needs. Schedule entries come in rising order.
@@ -35,7 +42,11 @@ class ScriptPool {
     bool reused = false;  // batches may still be read from it
   };
   std::optional<Claim> claim(std::int64_t begin, std::int64_t index, std::int64_t first_needed);
-  void publish(int slot);
+  // With its content it may be found from now on; without, its filling has failed.
+  void end_fill(int slot, std::optional<SegmentContent> content);
+
+  // What is stored from now on comes after these readers.
+  void overwrite_after(const c10::Event& readers);
 
   // Frame `offset` of the slot's segment.
   void store(int slot, int offset, const Frame& target, const Frame& input);
@@ -52,7 +63,9 @@ class ScriptPool {
   struct Slot {
     std::int64_t begin = -1;     // -1: empty
     std::int64_t last_use = -1;  // the last entry of the schedule that needs it
-    bool ready = false;
+    bool filling = false, ready = false;
+    std::shared_ptr<c10::Event> stored;
+    SegmentContent content;
   };
 
   int frame_slot(int slot, int offset) const { return slot * segment_frames_ + offset; }

@@ -1,41 +1,16 @@
 // Scripts and configurations for the tests of data/.
 #pragma once
-#include <stdlib.h>
 
 #include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "reelgrad/base/files.h"
 #include "reelgrad/clip/clip.h"
 #include "reelgrad/config/config.h"
 #include "reelgrad/data/loader.h"
 
 namespace reelgrad::testing_data {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "reelgrad-data-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
-  std::filesystem::path write(const std::string& name, const std::string& text) const {
-    write_file_atomically(path_ / name, text);
-    return path_ / name;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Every sample of the input is another number: (frame * 2048 + y * 64 + x) / 2^20, 64x32 GrayS; the target repeats each
 // pixel twice in both directions. Variables: frames; sleep, seconds a frame; log, a file that gets a character for each

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "reelgrad/base/error.h"
-#include "reelgrad/base/log.h"
+#include "reelgrad/base/philox.h"
 #include "reelgrad/base/text.h"
 #include "reelgrad/data/loader.h"
 
@@ -53,6 +55,70 @@ void drop_short(std::vector<TrainingClip>& clips, const SamplerConfig& sampler) 
   std::erase_if(clips, is_short);
 }
 
+constexpr std::uint32_t kImageOrder = 0x494D'0000;  // purpose of the Philox streams; the pairs' index is added
+
+// The images of a folder in an order of its own: neighbours by name are often cut from one picture, and segments hold
+// neighbours.
+std::vector<std::size_t> drawn_order(const std::vector<FrameRange>& ranges, std::uint64_t seed, std::size_t pairs) {
+  std::vector<std::size_t> order;
+  for (const FrameRange& range : ranges) {
+    for (std::int64_t i = range.begin; i < range.end; ++i) order.push_back(static_cast<std::size_t>(i));
+  }
+  PhiloxStream stream(seed, kImageOrder + static_cast<std::uint32_t>(pairs), 0);
+  for (std::size_t left = order.size(); left > 1; --left) {
+    std::swap(order[left - 1], order[static_cast<std::size_t>(stream.below(static_cast<std::int64_t>(left)))]);
+  }
+  return order;
+}
+
+std::vector<FrameRange> training_images(const Config& config, const std::string& name, std::int64_t images) {
+  const FrameRange all{0, images};
+  if (config.validation.frames.empty()) return {all};
+  const FrameRange validation = parse_frame_range(config.validation.frames, images, "validation.frames");
+  std::vector<FrameRange> left = without(all, validation);
+  if (left.empty()) {
+    fail_usage(fmt::format("{}: validation.frames = \"{}\" leaves none of the {} images to train on", name,
+                           config.validation.frames, images));
+  }
+  return left;
+}
+
+void check_crop(const ImagePair& pair, int crop_px, const std::string& name) {
+  const int side = std::min(pair.size.width, pair.size.height);
+  if (side >= crop_px) return;
+  fail_usage(
+      fmt::format("{}: {} is {}x{}, but data.crop_px = {}: allowed with it are 8 to {}; or take it out of the "
+                  "folders",
+                  name, pair.input.string(), pair.size.width, pair.size.height, crop_px, side));
+}
+
+TrainingClip open_pairs(const Config& config, std::size_t index, const OpenOptions& options) {
+  const PairsConfig& pairs = config.data.pairs[index];
+  TrainingClip clip;
+  clip.images = ImagePairs::open(pairs.input, pairs.target, config.model.scale, options);
+  const std::vector<ImagePair>& list = clip.images->list();
+  const std::string name = fmt::format("data.pairs: {}", pairs.input.string());
+  const std::vector<std::size_t> order =
+      drawn_order(training_images(config, name, static_cast<std::int64_t>(list.size())), config.run.seed, index);
+  auto sizes = std::make_shared<std::vector<PictureSize>>();
+  for (const std::size_t i : order) {
+    check_crop(list[i], config.data.crop_px, name);
+    sizes->push_back(list[i].size);
+  }
+  clip.pair = clip.images->clips(order);
+  clip.name = clip.pair.target.name();
+  const ClipInfo& input = clip.pair.input.info();
+  clip.span = {.script = static_cast<int>(config.data.script.size() + index),
+               .begin = 0,
+               .end = input.frames,
+               .weight = pairs.weight,
+               .width = input.width,
+               .height = input.height,
+               .name = name,
+               .sizes = std::move(sizes)};
+  return clip;
+}
+
 }  // namespace
 
 SamplerConfig sampler_config(const Config& config) {
@@ -69,7 +135,8 @@ SamplerConfig sampler_config(const Config& config) {
 }
 
 std::vector<TrainingClip> open_training_clips(const Config& config,
-                                              const std::function<Script(const ScriptConfig&)>& open) {
+                                              const std::function<Script(const ScriptConfig&)>& open,
+                                              const OpenOptions& for_images) {
   const SamplerConfig sampler = sampler_config(config);
   std::vector<TrainingClip> clips;
   for (std::size_t i = 0; i < config.data.script.size(); ++i) {
@@ -85,11 +152,17 @@ std::vector<TrainingClip> open_training_clips(const Config& config,
                         .weight = script.weight,
                         .width = input.width,
                         .height = input.height,
-                        .name = fmt::format("data.script: {}", script.path.string())}});
+                        .name = fmt::format("data.script: {}", script.path.string())},
+                       script.path.filename().string(),
+                       std::nullopt});
     }
     drop_short(parts, sampler);
     for (const TrainingClip& part : parts) check_span(part.span, sampler);
     clips.insert(clips.end(), parts.begin(), parts.end());
+  }
+  for (std::size_t i = 0; i < config.data.pairs.size(); ++i) {
+    clips.push_back(open_pairs(config, i, for_images));
+    check_span(clips.back().span, sampler);
   }
   return clips;
 }

@@ -11,13 +11,12 @@
 #include <string_view>
 #include <vector>
 
+#include "reelgrad/base/api.h"
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/clip/frame.h"
 #include "reelgrad/config/config.h"
 #include "reelgrad/config/run_mode.h"
-
-#define REELGRAD_API __attribute__((visibility("default")))
 
 namespace reelgrad {
 

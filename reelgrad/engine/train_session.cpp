@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -14,6 +15,7 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/data/loader.h"
 #include "reelgrad/engine/guarded.h"
+#include "reelgrad/frames/gpu_plane_import.h"
 #include "reelgrad/nn/architectures.h"
 #include "reelgrad/record/run_folder.h"
 #include "reelgrad/restore/validation.h"
@@ -27,14 +29,15 @@ OpenOptions with_progress(Observer& observer) {
   return {.on_progress = [&observer](const std::string& text) { observer.status(text); }};
 }
 
-Script open_script(const ScriptConfig& script, Observer& observer) {
+Script open_script(const ScriptConfig& script, std::optional<CardId> card, Observer& observer) {
   OpenOptions options = with_progress(observer);
+  options.card = card;
   options.args = script.args;
   return Script::open(script.path, options);
 }
 
 ValidationClip validation_clip(const ScriptConfig& script, int scale, Observer& observer) {
-  ClipPair pair = training_pair(open_script(script, observer), scale);
+  ClipPair pair = training_pair(open_script(script, std::nullopt, observer), scale);
   const std::int64_t frames = pair.target.info().frames;
   const std::int64_t end = script.end < 0 ? frames : script.end;
   if (script.start >= end || end > frames) {
@@ -80,6 +83,27 @@ std::vector<ValidationClip> validation_clips(const Config& config, const std::ve
     clips.push_back({clip.name, clip.pair, range.begin, range.end});
   }
   return clips;
+}
+
+void say_frame_paths(const ClipPair& pair) {
+  for (const Clip& side : {pair.target, pair.input}) {
+    const FramePath& path = side.frame_path();
+    log::info(fmt::format("{}: frames come {}{}", side.name(), path.gpu ? "on the card" : "through host memory",
+                          path.why.empty() ? "" : fmt::format(" ({})", path.why)));
+  }
+}
+
+// Frames that VapourSynth makes on the training card stay there; validation takes all of them through host memory.
+void keep_on_card(std::vector<TrainingClip>& clips, torch::Device device) {
+  if (!device.is_cuda()) return;
+  const CudaFrameTarget card(device);
+  std::map<int, ClipPair> kept;  // by script, which may have given several spans
+  for (TrainingClip& clip : clips) {
+    const auto [entry, is_new] = kept.try_emplace(clip.span.script);
+    if (is_new) entry->second = {clip.pair.target.on_gpu(card), clip.pair.input.on_gpu(card), clip.pair.scale};
+    clip.pair = entry->second;
+    if (is_new) say_frame_paths(clip.pair);
+  }
 }
 
 // A resumed run's weights come from its checkpoint: model.weights may be gone by then.
@@ -150,9 +174,10 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
   // All that can be refused is opened before the run folder is touched.
   resolve_precision(config.precision.amp, device);
   std::vector<TrainingClip> clips = open_training_clips(
-      config, [&observer](const ScriptConfig& script) { return open_script(script, observer); },
+      config, [&](const ScriptConfig& script) { return open_script(script, card_of(device), observer); },
       with_progress(observer));
   std::vector<ValidationClip> validation = validation_clips(config, clips, observer);
+  keep_on_card(clips, device);
   const NetworkSpec spec = network_spec(config);
   const std::shared_ptr<Network> network = starting_network(config, spec, request.mode);
   std::unique_ptr<Validator> validator;
@@ -172,7 +197,9 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
     BestRecorder recorder(folder, result);
     if (resumed) recorder.remember(*resumed);
 
-    TrainingLoader loader(std::move(clips), config, device, resumed ? resumed->step : 0);
+    LoaderOptions loading;
+    if (prefers_channels_last(device)) loading.layout = torch::MemoryFormat::ChannelsLast;
+    TrainingLoader loader(std::move(clips), config, device, resumed ? resumed->step : 0, loading);
     log::info(fmt::format("training {} on {}: {}", spec.arch, device.str(), loader.describe()));
     TrainerHooks hooks;
     hooks.stop_requested = [&observer] { return observer.stop_requested(); };

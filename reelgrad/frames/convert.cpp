@@ -10,6 +10,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/frames/packed_picture.h"
+#include "reelgrad/frames/pinned_memory.h"
 
 namespace reelgrad {
 namespace {
@@ -49,16 +50,33 @@ MutablePictureRef packed_mutable_ref(const PackedLayout& layout, std::byte* bloc
   return ref;
 }
 
+ImageStrides strides_of(const torch::Tensor& image) {
+  return {image.stride(0), image.stride(1), image.stride(2)};
+}
+
+ImageRef const_image_ref(const torch::Tensor& image) {
+  return {image.const_data_ptr(), strides_of(image)};
+}
+
+ElementType kernel_type(torch::ScalarType dtype) {
+  if (const auto type = element_type(dtype)) return *type;
+  fail(fmt::format("pictures cannot become tensors of {} (allowed: float32, float16, bfloat16)", c10::toString(dtype)));
+}
+
+torch::Tensor empty_image(int channels, int height, int width, const TensorForm& form, torch::Device device) {
+  const torch::TensorOptions options = torch::dtype(form.dtype).device(device);
+  if (form.layout == torch::MemoryFormat::ChannelsLast)
+    return torch::empty({height, width, channels}, options).permute({2, 0, 1});  // [C, H, W]
+  return torch::empty({channels, height, width}, options);
+}
+
 void scatter_on_card(const torch::Tensor& image, const ScatterSpec& spec, const MutableFrameView& out) {
   const c10::cuda::CUDAGuard guard(image.device());
   const PackedLayout layout(out.format, out.width, out.height);
   const torch::Tensor block =
       torch::empty({static_cast<std::int64_t>(layout.bytes)}, torch::dtype(torch::kUInt8).device(image.device()));
-  const auto workspace_floats = static_cast<std::int64_t>(scatter_workspace_floats(spec, out.width, out.height));
-  const torch::Tensor workspace = torch::empty({workspace_floats}, image.options());
   const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream(image.device().index());
-  cuda::scatter(spec, image.const_data_ptr<float>(), packed_mutable_ref(layout, bytes_of(block), out),
-                workspace.mutable_data_ptr<float>(), stream.stream());
+  cuda::scatter(spec, const_image_ref(image), packed_mutable_ref(layout, bytes_of(block), out), stream.stream());
   const torch::Tensor host = staging_memory(layout.bytes);
   host.copy_(block, /*non_blocking=*/true);
   stream.synchronize();
@@ -77,11 +95,22 @@ PictureRef picture_ref(const FrameView& view) {
   return ref;
 }
 
-torch::Tensor to_tensor(const FrameView& frame, const ColorSpec& color, NetworkColor to, torch::Device device) {
-  const GatherSpec spec{frame.format, color, to, frame.width, frame.height};
-  const torch::Tensor image = torch::empty({channels(to), frame.height, frame.width},
-                                           torch::dtype(torch::kFloat32).device(device));  // [C, H, W]
-  CropJob job{.source = picture_ref(frame), .out = image.mutable_data_ptr<float>()};
+std::optional<ElementType> element_type(torch::ScalarType dtype) {
+  if (dtype == torch::kFloat32) return ElementType::f32;
+  if (dtype == torch::kFloat16) return ElementType::f16;
+  if (dtype == torch::kBFloat16) return ElementType::bf16;
+  return std::nullopt;
+}
+
+MutableImageRef image_ref(const torch::Tensor& image) {
+  return {image.mutable_data_ptr(), strides_of(image)};
+}
+
+torch::Tensor to_tensor(const FrameView& frame, const ColorSpec& color, NetworkColor to, torch::Device device,
+                        const TensorForm& form) {
+  const GatherSpec spec{frame.format, color, to, form.filter, kernel_type(form.dtype)};
+  const torch::Tensor image = empty_image(channels(to), frame.height, frame.width, form, device);
+  CropJob job{.source = picture_ref(frame), .width = frame.width, .height = frame.height, .out = image_ref(image)};
   if (device.is_cpu()) {
     for_strips(frame.height, [&](int begin, int end) { cpu::gather_rows(spec, job, begin, end); });
     return image;
@@ -94,15 +123,17 @@ torch::Tensor to_tensor(const FrameView& frame, const ColorSpec& color, NetworkC
   return image;
 }
 
-void to_picture(const torch::Tensor& image, NetworkColor from, const ColorSpec& color, const MutableFrameView& out) {
+void to_picture(const torch::Tensor& image, NetworkColor from, const ColorSpec& color, const MutableFrameView& out,
+                const PictureForm& form) {
   if (image.dim() != 3 || image.size(0) != channels(from) || image.size(1) != out.height || image.size(2) != out.width)
     fail(fmt::format("an image of {} does not fit a picture of {} {}x{}", c10::str(image.sizes()), out.format.name(),
                      out.width, out.height));
-  const torch::Tensor planes = image.detach().to(torch::kFloat32).contiguous();
-  const ScatterSpec spec{out.format, color, from};
-  if (planes.is_cuda()) return scatter_on_card(planes, spec, out);
+  const torch::Tensor readable =
+      element_type(image.scalar_type()) ? image.detach() : image.detach().to(torch::kFloat32);
+  const ScatterSpec spec{out.format, color, from, form.filter, kernel_type(readable.scalar_type()), form.rounding};
+  if (readable.is_cuda()) return scatter_on_card(readable, spec, out);
   const MutablePictureRef picture = picture_ref(out);
-  const float* values = planes.const_data_ptr<float>();
+  const ImageRef values = const_image_ref(readable);
   for_strips(out.height, [&](int begin, int end) { cpu::scatter_rows(spec, values, picture, begin, end); });
 }
 

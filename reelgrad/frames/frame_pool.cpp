@@ -6,28 +6,37 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <utility>
+
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/base/text.h"
 #include "reelgrad/frames/packed_picture.h"
+#include "reelgrad/frames/pinned_memory.h"
 
 namespace reelgrad {
 namespace {
 
-c10::cuda::CUDAStream as_cuda(const c10::Stream& stream) {
-  return c10::cuda::CUDAStream(stream);
-}
+constexpr int kUploadSlots = 4;
 
 }  // namespace
 
-FramePool::FramePool(VideoFormat format, int width, int height, int slots, Place place, torch::Device device)
-    : format_(format), width_(width), height_(height), slots_(slots), place_(place), device_(device) {
-  const auto slot_bytes = static_cast<std::int64_t>(bytes_per_slot(format, width, height));
+FramePool::FramePool(VideoFormat format, int width, int height, int slots, Place place, torch::Device device,
+                     std::shared_ptr<CardUploads> uploads)
+    : format_(format),
+      largest_{width, height},
+      sizes_(static_cast<std::size_t>(slots), largest_),
+      place_(place),
+      device_(device),
+      slot_bytes_(bytes_per_slot(format, width, height)),
+      uploads_(std::move(uploads)) {
+  const auto slot_bytes = static_cast<std::int64_t>(slot_bytes_);
   if (place_ == Place::host) {
     memory_ = torch::empty({slots, slot_bytes}, torch::kUInt8);
     return;
   }
   const c10::cuda::CUDAGuard guard(device_);  // page-locking memory makes a context, on the current card
+  if (!uploads_) uploads_ = std::make_shared<CardUploads>(slot_bytes_, kUploadSlots, device_);
   if (place_ == Place::pinned_host) {
     memory_ = try_pinned(static_cast<std::size_t>(slots * slot_bytes));
     if (memory_.defined()) {
@@ -40,8 +49,6 @@ FramePool::FramePool(VideoFormat format, int width, int height, int slots, Place
     place_ = Place::device;
   }
   memory_ = torch::empty({slots, slot_bytes}, torch::dtype(torch::kUInt8).device(device_));
-  staging_ = staging_memory(static_cast<std::size_t>(slot_bytes));
-  copy_stream_ = c10::cuda::getStreamFromPool(false, device_.index()).unwrap();
   // The allocator may hand out memory that kernels queued on this stream still use; copies run on another one.
   c10::cuda::getCurrentCUDAStream(device_.index()).synchronize();
 }
@@ -50,24 +57,45 @@ std::size_t FramePool::bytes_per_slot(const VideoFormat& format, int width, int 
   return PackedLayout(format, width, height).bytes;
 }
 
+std::byte* FramePool::block(int slot) const {
+  return bytes_of(memory_) + static_cast<std::size_t>(slot) * slot_bytes_;
+}
+
+PackedLayout FramePool::prepare(int slot, const VideoFormat& format, int width, int height) {
+  if (format != format_ || width > largest_.width || height > largest_.height) {
+    fail(fmt::format("a frame of {} {}x{} does not fit a pool of {} {}x{}", format.name(), width, height,
+                     format_.name(), largest_.width, largest_.height));
+  }
+  sizes_[static_cast<std::size_t>(slot)] = {width, height};
+  return PackedLayout(format, width, height);
+}
+
 void FramePool::store(int slot, const FrameView& frame) {
-  if (frame.format != format_ || frame.width != width_ || frame.height != height_)
-    fail(fmt::format("a frame of {} {}x{} does not fit a pool of {} {}x{}", frame.format.name(), frame.width,
-                     frame.height, format_.name(), width_, height_));
-  const PackedLayout layout(format_, width_, height_);
-  const torch::Tensor target = memory_[slot];
-  if (place_ != Place::device) return pack(frame, layout, bytes_of(target));
-  pack(frame, layout, bytes_of(staging_));
-  const c10::cuda::CUDAStream stream = as_cuda(*copy_stream_);
-  const c10::cuda::CUDAStreamGuard guard(stream);
-  target.copy_(staging_, /*non_blocking=*/true);
-  stream.synchronize();
+  const PackedLayout layout = prepare(slot, frame.format, frame.width, frame.height);
+  if (place_ == Place::device) {
+    uploads_->send(frame, layout, block(slot));
+  } else {
+    pack(frame, layout, block(slot));
+  }
+}
+
+void FramePool::store(int slot, const DevicePicture& picture) {
+  const PackedLayout layout = prepare(slot, picture.format(), picture.width(), picture.height());
+  uploads_->send(picture, layout.bytes, block(slot));
+}
+
+std::shared_ptr<c10::Event> FramePool::stored() const {
+  return uploads_ ? uploads_->mark() : nullptr;
+}
+
+void FramePool::overwrite_after(const c10::Event& gathers) {
+  if (uploads_) uploads_->after(gathers);
+  if (place_ != Place::device) gathers.synchronize();  // the host writes there
 }
 
 PictureRef FramePool::picture(int slot) const {
-  const PackedLayout layout(format_, width_, height_);
-  return packed_ref(layout, bytes_of(memory_) + static_cast<std::size_t>(slot) * layout.bytes, format_, width_,
-                    height_);
+  const Size& size = sizes_[static_cast<std::size_t>(slot)];
+  return packed_ref(PackedLayout(format_, size.width, size.height), block(slot), format_, size.width, size.height);
 }
 
 void gather(const GatherSpec& spec, std::span<const CropJob> jobs, torch::Device device) {

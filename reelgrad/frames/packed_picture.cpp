@@ -1,12 +1,11 @@
 #include "reelgrad/frames/packed_picture.h"
 
-#include <cuda_runtime_api.h>
-#include <torch/torch.h>
-
+#include <cstdint>
 #include <cstring>
 
-#include "reelgrad/base/log.h"
-#include "reelgrad/base/text.h"
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 namespace reelgrad {
 namespace {
@@ -17,13 +16,37 @@ std::ptrdiff_t aligned(std::ptrdiff_t bytes) {
   return (bytes + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
 }
 
-void copy_rows(const std::byte* from, std::ptrdiff_t from_stride, std::byte* to, std::ptrdiff_t to_stride,
-               std::size_t row_bytes, int rows) {
-  for (int y = 0; y < rows; ++y) std::memcpy(to + to_stride * y, from + from_stride * y, row_bytes);
-}
-
 std::size_t row_bytes(const VideoFormat& format, int width, int plane) {
   return static_cast<std::size_t>(format.plane_width(width, plane)) * format.bytes_per_sample();
+}
+
+// `to` is aligned to 16 bytes. Without streaming stores each line of the target would first be read into the cache.
+void copy_past_caches(const std::byte* from, std::byte* to, std::size_t bytes) {
+#ifdef __SSE2__
+  constexpr std::size_t kBlock = 64;
+  const std::size_t whole = bytes / kBlock * kBlock;
+  for (std::size_t at = 0; at < whole; at += kBlock) {
+    const auto* source = reinterpret_cast<const __m128i*>(from + at);
+    auto* target = reinterpret_cast<__m128i*>(to + at);
+    const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1);
+    const __m128i c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3);
+    _mm_stream_si128(target, a);
+    _mm_stream_si128(target + 1, b);
+    _mm_stream_si128(target + 2, c);
+    _mm_stream_si128(target + 3, d);
+  }
+  from += whole;
+  to += whole;
+  bytes -= whole;
+#endif
+  std::memcpy(to, from, bytes);
+}
+
+// Streaming stores are not ordered with what follows by themselves.
+void finish_streaming() {
+#ifdef __SSE2__
+  _mm_sfence();
+#endif
 }
 
 }  // namespace
@@ -37,15 +60,30 @@ PackedLayout::PackedLayout(const VideoFormat& format, int width, int height) {
 }
 
 void pack(const FrameView& view, const PackedLayout& layout, std::byte* block) {
-  for (int p = 0; p < view.format.planes(); ++p)
-    copy_rows(view.planes[p].data, view.planes[p].stride_bytes, block + layout.offset[p], layout.stride[p],
-              row_bytes(view.format, view.width, p), view.format.plane_height(view.height, p));
+  for (int p = 0; p < view.format.planes(); ++p) {
+    const PlaneView& plane = view.planes[p];
+    const std::size_t bytes = row_bytes(view.format, view.width, p);
+    const int rows = view.format.plane_height(view.height, p);
+    std::byte* to = block + layout.offset[p];
+    if (plane.stride_bytes == layout.stride[p]) {
+      copy_past_caches(plane.data, to, static_cast<std::size_t>(plane.stride_bytes) * (rows - 1) + bytes);
+      continue;
+    }
+    for (int y = 0; y < rows; ++y)
+      copy_past_caches(plane.data + plane.stride_bytes * y, to + layout.stride[p] * y, bytes);
+  }
+  finish_streaming();
 }
 
 void unpack(const std::byte* block, const PackedLayout& layout, int planes, const MutableFrameView& out) {
-  for (int p = 0; p < planes; ++p)
-    copy_rows(block + layout.offset[p], layout.stride[p], out.planes[p].data, out.planes[p].stride_bytes,
-              row_bytes(out.format, out.width, p), out.format.plane_height(out.height, p));
+  for (int p = 0; p < planes; ++p) {
+    const std::size_t bytes = row_bytes(out.format, out.width, p);
+    const int rows = out.format.plane_height(out.height, p);
+    for (int y = 0; y < rows; ++y) {
+      std::memcpy(out.planes[p].data + out.planes[p].stride_bytes * y, block + layout.offset[p] + layout.stride[p] * y,
+                  bytes);
+    }
+  }
 }
 
 PictureRef packed_ref(const PackedLayout& layout, const std::byte* block, const VideoFormat& format, int width,
@@ -56,30 +94,6 @@ PictureRef packed_ref(const PackedLayout& layout, const std::byte* block, const 
     ref.stride_bytes[p] = layout.stride[p];
   }
   return ref;
-}
-
-// Not torch's pinned allocator: it rounds up to a power of two, which for a pool wastes gigabytes.
-torch::Tensor try_pinned(std::size_t bytes) {
-  void* memory = nullptr;
-  if (cudaHostAlloc(&memory, bytes, cudaHostAllocPortable) != cudaSuccess) {
-    cudaGetLastError();  // the failure is dealt with here; the next launch check must not see it
-    return {};
-  }
-  return torch::from_blob(
-      memory, {static_cast<std::int64_t>(bytes)}, [](void* block) { cudaFreeHost(block); }, torch::kUInt8);
-}
-
-torch::Tensor staging_memory(std::size_t bytes) {
-  const auto size = static_cast<std::int64_t>(bytes);
-  try {
-    return torch::empty({size}, torch::dtype(torch::kUInt8).pinned_memory(true));
-  } catch (const c10::Error& error) {
-    log::debug(std::string("page-locked memory: ") + error.what_without_backtrace());
-  }
-  log::warn_once("pinning", "page-locked host memory (" + format_bytes(bytes) +
-                                ") was refused by the system; frames are copied to the card through ordinary memory, "
-                                "which is slower");
-  return torch::empty({size}, torch::kUInt8);
 }
 
 }  // namespace reelgrad

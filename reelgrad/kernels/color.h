@@ -23,6 +23,10 @@ struct ColorSpec {
   bool operator==(const ColorSpec&) const = default;
 };
 
+// How chroma is resampled, as VapourSynth's functions of that name do with their defaults, widened on the way down.
+// bicubic: Catmull-Rom (b = 0, c = 1/2).
+enum class ChromaFilter { bicubic, bilinear };
+
 // Luma weights Kr, Kb of an H.273 matrix; throws usage for one we do not convert (supported: 1, 4, 5, 6, 7, 9).
 std::array<double, 2> luma_weights(int matrix);
 

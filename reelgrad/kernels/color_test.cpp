@@ -40,6 +40,12 @@ TEST(ColorTest, RejectsMatricesWeLackByNumber) {
 TEST(ColorTest, RejectsDepthsThatNoClipHas) {
   EXPECT_THROW(make_conversion(integer(ColorFamily::gray, 17), {}, NetworkColor::gray), Error);
   EXPECT_THROW(make_conversion({ColorFamily::gray, SampleType::floating, 24, 0, 0}, {}, NetworkColor::gray), Error);
+  try {
+    make_conversion({ColorFamily::yuv, SampleType::integer, 32, 1, 1}, {}, NetworkColor::rgb);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("YUV420P32"), std::string::npos) << e.what();
+  }
 }
 
 // Computed by hand from H.273 for limited 8-bit Y, Cb, Cr = 81, 90, 240.
@@ -52,6 +58,19 @@ TEST(ColorTest, MatrixDecidesTheRed) {
     const auto rgb =
         gather_pixel(integer(ColorFamily::yuv, 8), {row.matrix, false, 0}, NetworkColor::rgb, {81, 90, 240});
     for (int k = 0; k < 3; ++k) EXPECT_NEAR(rgb[k], row.rgb[k], 0.002f) << row.matrix << ' ' << k;
+  }
+}
+
+// A network that changes nothing gives the same codes back, whatever the tag says, also where R'G'B' leaves [0, 1].
+TEST(ColorTest, TheRedComesBack) {
+  const VideoFormat format = integer(ColorFamily::yuv, 8);
+  for (const int matrix : {6, 1, 9}) {
+    TestPicture picture(format, 16, 16), back(format, 16, 16);
+    const int red[] = {81, 90, 240};
+    for (int p = 0; p < 3; ++p)
+      for (int y = 0; y < 16; ++y) std::memset(picture.row(p, y), red[p], 16);
+    scatter_whole({.color = {matrix, false, 0}}, gather_whole(picture, {matrix, false, 0}, NetworkColor::rgb), back);
+    EXPECT_EQ(back.packed(), picture.packed()) << matrix;
   }
 }
 
@@ -112,6 +131,44 @@ TEST(HalfTest, RoundsToNearestAndTiesToEven) {
   }
   EXPECT_EQ(half_of_single(65519.0f), 0x7bff);
   EXPECT_EQ(half_of_single(65520.0f), 0x7c00);  // infinity
+}
+
+TEST(BfloatTest, EveryBfloatIsItsValueAndComesBack) {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto bfloat = static_cast<std::uint16_t>(bits);
+    const float value = single_of_bfloat(bfloat);
+    if (std::isnan(value)) {
+      EXPECT_TRUE(std::isnan(single_of_bfloat(bfloat_of_single(value))));
+      continue;
+    }
+    ASSERT_EQ(float_bits(value), bits << 16);
+    ASSERT_EQ(bfloat_of_single(value), bfloat);
+  }
+  EXPECT_TRUE(std::isnan(single_of_bfloat(bfloat_of_single(bits_float(0x7f800001u)))));  // a NaN of low bits alone
+}
+
+TEST(BfloatTest, RoundsToNearestAndTiesToEven) {
+  for (std::uint16_t low = 0; low < 0x7f7f; ++low) {
+    const float middle = bits_float((static_cast<std::uint32_t>(low) << 16) + 0x8000u);
+    ASSERT_EQ(bfloat_of_single(middle), low % 2 == 0 ? low : low + 1) << low;
+    ASSERT_EQ(bfloat_of_single(std::nextafter(middle, 0.0f)), low) << low;
+    ASSERT_EQ(bfloat_of_single(std::nextafter(middle, std::numeric_limits<float>::infinity())), low + 1) << low;
+  }
+  EXPECT_EQ(bfloat_of_single(std::numeric_limits<float>::max()), 0x7f80);  // infinity
+}
+
+// The corner of the matrix in Bayer, "An optimum method for two-level rendition of continuous-tone pictures" (1973),
+// times 16 as its 16x16 form has it.
+TEST(DitherTest, IsBayersMatrix) {
+  const int corner[4][4] = {{0, 192, 48, 240}, {128, 64, 176, 112}, {32, 224, 16, 208}, {160, 96, 144, 80}};
+  for (int y = 0; y < 4; ++y)
+    for (int x = 0; x < 4; ++x) {
+      const float expected = static_cast<float>(corner[y][x] + 1) / 257.0f - 0.5f;
+      EXPECT_EQ(ordered_dither(0, x, y), expected);
+      EXPECT_EQ(ordered_dither(0, x + 32, y + 16), expected);
+      EXPECT_EQ(ordered_dither(1, 15 - x, y), expected);
+      EXPECT_EQ(ordered_dither(2, x, 15 - y), expected);
+    }
 }
 
 TEST(CodeTest, RoundsToNearestClampsAndSurvivesNan) {

@@ -1,10 +1,10 @@
 #include "reelgrad/kernels/conversion.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
 #include "reelgrad/base/error.h"
-#include "reelgrad/kernels/gather.h"
 
 namespace reelgrad {
 namespace {
@@ -36,31 +36,42 @@ double catmull_rom(double x) {
   return 0;
 }
 
+double triangle(double x) {
+  return std::max(1 - std::abs(x), 0.0);
+}
+
+using Kernel = double (*)(double);
+
+Kernel kernel_of(ChromaFilter filter) {
+  return filter == ChromaFilter::bicubic ? catmull_rom : triangle;
+}
+
 // Taps around `position` (samples from the edge; sample i has its centre at i + 0.5). `stretch` widens the filter.
 // Returns the first tap's index.
-int fill_taps(double position, double stretch, int taps, float* weights) {
+int fill_taps(Kernel kernel, double position, double stretch, int taps, float* weights) {
   const int first = static_cast<int>(std::floor(position - taps / 2.0 + 0.5));
   double value[kMaxDownTaps], total = 0;
-  for (int t = 0; t < taps; ++t) total += value[t] = catmull_rom((first + t + 0.5 - position) / stretch);
+  for (int t = 0; t < taps; ++t) total += value[t] = kernel((first + t + 0.5 - position) / stretch);
   for (int t = 0; t < taps; ++t) weights[t] = static_cast<float>(value[t] / total);
   return first;
 }
 
-Upsampling make_upsampling(int log2, Siting siting) {
+// Always kUpTaps, of which bilinear's outer ones weigh nothing.
+Upsampling make_upsampling(ChromaFilter filter, int log2, Siting siting) {
   Upsampling up{.log2 = log2};
   const int factor = 1 << log2;
   for (int phase = 0; phase < factor; ++phase) {
     const double position = (phase + 0.5 - first_centre(siting, factor)) / factor + 0.5;
-    up.first[phase] = fill_taps(position, 1, kUpTaps, up.weight[phase]);
+    up.first[phase] = fill_taps(kernel_of(filter), position, 1, kUpTaps, up.weight[phase]);
   }
   return up;
 }
 
-Downsampling make_downsampling(int log2, Siting siting) {
+Downsampling make_downsampling(ChromaFilter filter, int log2, Siting siting) {
   if (log2 == 0) return {};
   const int factor = 1 << log2;
-  Downsampling down{.log2 = log2, .taps = 4 * factor};
-  down.first = fill_taps(first_centre(siting, factor), factor, down.taps, down.weight);
+  Downsampling down{.log2 = log2, .taps = (filter == ChromaFilter::bicubic ? 4 : 2) * factor};
+  down.first = fill_taps(kernel_of(filter), first_centre(siting, factor), factor, down.taps, down.weight);
   return down;
 }
 
@@ -68,8 +79,8 @@ Storage storage_of(const VideoFormat& format) {
   if (format.is_float() && (format.bits == 16 || format.bits == 32))
     return format.bits == 16 ? Storage::half : Storage::single;
   if (!format.is_float() && format.bits >= 8 && format.bits <= 16) return format.bits == 8 ? Storage::u8 : Storage::u16;
-  fail(std::string("cannot convert ") + std::to_string(format.bits) + "-bit " +
-       (format.is_float() ? "float" : "integer") + " samples (allowed: 8-16-bit integer, half, float)");
+  fail("cannot convert samples of " + format.name() + ": " + std::to_string(format.bits) + "-bit " +
+       (format.is_float() ? "float" : "integer") + " (allowed: 8-16-bit integer, half, float)");
 }
 
 CodeRange make_range(const VideoFormat& format, bool full, bool chroma) {
@@ -125,19 +136,17 @@ Conversion make_conversion(const VideoFormat& format, const ColorSpec& color, Ne
   // Gray to and from Y'CbCr needs no weights, RGB to and from anything else does.
   if (c.clip != c.network && (c.clip == Signal::rgb || c.network == Signal::rgb))
     c.matrix = make_matrix(matrix_for(c.clip, color));
-  if (c.clip != Signal::ycc) return c;
-  c.up_x = make_upsampling(format.subsampling_w, horizontal_siting(color.chroma_location));
-  c.up_y = make_upsampling(format.subsampling_h, vertical_siting(color.chroma_location));
-  c.down_x = make_downsampling(format.subsampling_w, horizontal_siting(color.chroma_location));
-  c.down_y = make_downsampling(format.subsampling_h, vertical_siting(color.chroma_location));
   return c;
 }
 
-// Cb and Cr at chroma's width and luma's height, between the two kernels of cuda::scatter.
-std::size_t scatter_workspace_floats(const ScatterSpec& spec, int width, int height) {
-  const bool filtered = spec.format.family == ColorFamily::yuv && spec.from != NetworkColor::gray &&
-                        (spec.format.subsampling_w > 0 || spec.format.subsampling_h > 0);
-  return filtered ? 2 * static_cast<std::size_t>(spec.format.plane_width(width, 1)) * height : 0;
+ChromaUp make_chroma_up(const VideoFormat& format, int chroma_location, ChromaFilter filter) {
+  return {make_upsampling(filter, format.subsampling_w, horizontal_siting(chroma_location)),
+          make_upsampling(filter, format.subsampling_h, vertical_siting(chroma_location))};
+}
+
+ChromaDown make_chroma_down(const VideoFormat& format, int chroma_location, ChromaFilter filter) {
+  return {make_downsampling(filter, format.subsampling_w, horizontal_siting(chroma_location)),
+          make_downsampling(filter, format.subsampling_h, vertical_siting(chroma_location))};
 }
 
 }  // namespace reelgrad

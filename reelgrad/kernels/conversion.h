@@ -48,22 +48,34 @@ struct Downsampling {
   float weight[kMaxDownTaps] = {1};
 };
 
-// Everything about a format and colour description, as numbers.
+struct ChromaUp {
+  Upsampling x, y;
+};
+
+struct ChromaDown {
+  Downsampling x, y;
+};
+
+// Everything about a format and colour description, chroma resampling apart, as numbers.
 struct Conversion {
   Storage storage = Storage::u8;
   CodeRange luma, chroma;  // `luma` for RGB's planes as well
   Signal clip = Signal::rgb, network = Signal::rgb;
   Matrix matrix;
-  Upsampling up_x, up_y;
-  Downsampling down_x, down_y;
 };
 
-// Catmull-Rom, widened when downsampling, as VapourSynth's resize.Bicubic with its defaults.
-// Throws usage for a matrix that the conversion needs and we lack, failed for a format that VapourSynth has not.
+// Throws usage for a matrix that the conversion needs and we lack, failed for samples that we do not read, naming the
+// format.
 Conversion make_conversion(const VideoFormat& format, const ColorSpec& color, NetworkColor network);
 
-constexpr bool subsampled(const Conversion& c) {
-  return c.up_x.log2 > 0 || c.up_y.log2 > 0;
+// The weights are zimg's (`compute_filter` in its resize/filter.cpp): the kernel at each tap's distance, normalised to
+// the sum 1, the taps mirrored at the picture's border.
+ChromaUp make_chroma_up(const VideoFormat& format, int chroma_location, ChromaFilter filter);
+ChromaDown make_chroma_down(const VideoFormat& format, int chroma_location, ChromaFilter filter);
+
+// Chroma planes that the network's three planes must be filtered for.
+constexpr bool filters_chroma(const Conversion& c, const ChromaDown& down) {
+  return c.clip == Signal::ycc && c.network != Signal::gray && (down.x.log2 > 0 || down.y.log2 > 0);
 }
 constexpr int planes(Signal signal) {
   return signal == Signal::gray ? 1 : 3;
@@ -152,13 +164,42 @@ REELGRAD_HD std::uint16_t half_of_single(float value) {
   return static_cast<std::uint16_t>(sign | (magnitude >= 0x477ff000u ? large : small_or_normal));
 }
 
+// bfloat16: the upper half of a single.
+REELGRAD_HD float single_of_bfloat(std::uint16_t bfloat) {
+  return bits_float(static_cast<std::uint32_t>(bfloat) << 16);
+}
+
+// Rounds to nearest, ties to even.
+REELGRAD_HD std::uint16_t bfloat_of_single(float value) {
+  const std::uint32_t bits = float_bits(value);
+  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  return static_cast<std::uint16_t>(nan ? (bits >> 16) | 0x40u : rounded);
+}
+
 REELGRAD_HD float value_of_code(const CodeRange& range, float code) {
   return (code - range.offset) * range.to_value;
 }
 
-// Nearest code, ties to even, in [0, range.largest]; NaN gives 0.
-REELGRAD_HD int code_of_value(const CodeRange& range, float value) {
-  float code = value * range.to_code + range.offset;
+// What ordered dither adds to the code of sample (x, y) of a plane before rounding, in (-1/2, 1/2): zimg's, with which
+// VapourSynth's dither_type="ordered" is done. Level L of Bayer's 16x16 matrix gives (L + 1) / 257 - 1/2; plane 1 reads
+// the matrix from right to left, plane 2 from bottom to top (`BayerDitherTable` in zimg's depth/dither.cpp).
+inline constexpr int kDitherSize = 16;
+
+REELGRAD_HD float ordered_dither(int plane, int x, int y) {
+  const int column = plane == 1 ? kDitherSize - 1 - x % kDitherSize : x % kDitherSize;
+  const int row = plane == 2 ? kDitherSize - 1 - y % kDitherSize : y % kDitherSize;
+  int level = 0;
+  for (int bit = 0; bit < 4; ++bit) {
+    const int right = (column >> bit) & 1, low = (row >> bit) & 1;
+    level = 4 * level + 2 * (right ^ low) + right;
+  }
+  return static_cast<float>(level + 1) / 257.0f - 0.5f;
+}
+
+// Nearest code to the value's plus `dither`, ties to even, in [0, range.largest]; NaN gives 0.
+REELGRAD_HD int code_of_value(const CodeRange& range, float value, float dither = 0) {
+  float code = (value * range.to_code + range.offset) + dither;
   code = code > 0.0f ? code : 0.0f;
   code = code < range.largest ? code : range.largest;
   // At this magnitude a float's unit is 1: the addition rounds, the low bits are the integer.

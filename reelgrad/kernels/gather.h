@@ -1,5 +1,6 @@
-// Pictures in a clip's own format <-> float tensors: crop, orientation, chroma resampling, matrix, range.
-// `cpu` is the reference; `cuda` gives the same values (fp32 within 2^-22 of full scale). No torch here.
+// Pictures in a clip's own format <-> images in tensors: crop, orientation, chroma resampling, matrix, range, element
+// type, layout. `cpu` is the reference; `cuda` gives the same values (fp32 within 2^-22 of full scale, fp16 and bf16
+// within one ulp, codes at most 1 apart and only where the value is a tie). No torch here.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,59 +28,101 @@ struct MutablePictureRef {
   int width = 0, height = 0;
 };
 
+// IEEE 754 binary32, binary16, and bfloat16. Narrowed by rounding to nearest, ties to even.
+enum class ElementType { f32, f16, bf16 };
+
+constexpr std::size_t element_bytes(ElementType type) {
+  return type == ElementType::f32 ? 4 : 2;
+}
+
+// Element (c, y, x) of an image [C, H, W] lies at c * channel + y * row + x * pixel, in elements.
+struct ImageStrides {
+  std::ptrdiff_t channel = 0, row = 0, pixel = 0;
+};
+
+// An image of a contiguous [N, C, H, W].
+constexpr ImageStrides planar_strides(int width, int height) {
+  return {static_cast<std::ptrdiff_t>(width) * height, width, 1};
+}
+
+// An image of a channels_last [N, C, H, W].
+constexpr ImageStrides channels_last_strides(int channels, int width) {
+  return {1, static_cast<std::ptrdiff_t>(channels) * width, channels};
+}
+
+struct ImageRef {
+  const void* data = nullptr;
+  ImageStrides strides;
+};
+
+struct MutableImageRef {
+  void* data = nullptr;
+  ImageStrides strides;
+};
+
 // Applied in this order to a crop: transpose, then flips.
 struct Orientation {
   bool transpose = false, flip_x = false, flip_y = false;
   bool operator==(const Orientation&) const = default;
 };
 
-// One crop: pixels [x, x + width) × [y, y + height) of `source` become `out` [C, out_h, out_w], planes `width * height`
-// floats apart. The crop is square when `orientation.transpose` is set. Chroma is resampled with the whole picture
-// in view: a crop equals the same region of the converted picture.
+// One crop: pixels [x, x + width) × [y, y + height) of `source` become `out` [C, height, width], square when it is
+// transposed. Chroma is resampled with the whole picture in view: a crop equals the same region of the converted
+// picture. Nothing beyond a row's samples is read, whatever the stride.
 struct CropJob {
   PictureRef source;
-  int x = 0, y = 0;
+  int x = 0, y = 0, width = 0, height = 0;
   Orientation orientation;
-  float* out = nullptr;
+  MutableImageRef out;
 };
 
+// What the crops of one call have in common; their sizes and pictures may differ.
 struct GatherSpec {
   VideoFormat format;
   ColorSpec color;
   NetworkColor to = NetworkColor::rgb;
-  int width = 0, height = 0;  // of every crop
+  ChromaFilter filter = ChromaFilter::bicubic;
+  ElementType element = ElementType::f32;
+  bool operator==(const GatherSpec&) const = default;
 };
 
 namespace cpu {
 void gather(const GatherSpec& spec, std::span<const CropJob> jobs);
-// Rows [row_begin, row_end) of one upright crop, for callers that share a large picture among threads.
+// Rows [row_begin, row_end) of the crop before it is turned, for callers that share a large picture among threads.
 void gather_rows(const GatherSpec& spec, const CropJob& job, int row_begin, int row_end);
 }  // namespace cpu
 namespace cuda {
-// Asynchronous on `stream`; `jobs` may be freed when it returns. Throws when a launch fails.
+inline constexpr std::size_t kJobsALaunch = 32;
+// Asynchronous on `stream`, one launch for each kJobsALaunch jobs, nothing allocated; `jobs` may be freed when it
+// returns. Throws when a launch fails.
 void gather(const GatherSpec& spec, std::span<const CropJob> jobs, CUstream_st* stream);
 }  // namespace cuda
 
-// The way back: float [C, height, width] in [0, 1] to a picture: matrix, chroma downsampling at its location
-// (bicubic, as VapourSynth's resize), range, rounding to nearest, clamping to the code range (floats are not clamped).
-// rgb to Gray clips gives Y'; gray writes the luma plane only and leaves chroma planes alone (an RGB clip gets three
-// equal planes).
+// How values become codes. nearest: ties to even. ordered: zimg's ordered dither (conversion.h) for integer formats,
+// the pattern fixed to the picture; float formats are not dithered.
+enum class Rounding { nearest, ordered };
+
+// The way back: an image [C, height, width] in [0, 1] to a picture: matrix, chroma downsampling at its location, range,
+// rounding, clamping to the code range (floats are not clamped). rgb to Gray clips gives Y'; gray writes the luma plane
+// only and leaves chroma planes alone (an RGB clip gets three equal planes). Bytes between rows are left alone.
 struct ScatterSpec {
   VideoFormat format;
   ColorSpec color;
   NetworkColor from = NetworkColor::rgb;
+  ChromaFilter filter = ChromaFilter::bicubic;
+  ElementType element = ElementType::f32;
+  Rounding rounding = Rounding::nearest;
 };
 
 namespace cpu {
-void scatter(const ScatterSpec& spec, const float* in, const MutablePictureRef& out);
+void scatter(const ScatterSpec& spec, const ImageRef& in, const MutablePictureRef& out);
 // Luma rows [row_begin, row_end) and their chroma; both multiples of 1 << subsampling_h (or the picture's height).
-void scatter_rows(const ScatterSpec& spec, const float* in, const MutablePictureRef& out, int row_begin, int row_end);
+void scatter_rows(const ScatterSpec& spec, const ImageRef& in, const MutablePictureRef& out, int row_begin,
+                  int row_end);
 }  // namespace cpu
 namespace cuda {
-// `workspace`: device memory of scatter_workspace_floats() floats, used until the stream has passed.
-void scatter(const ScatterSpec& spec, const float* in, const MutablePictureRef& out, float* workspace,
-             CUstream_st* stream);
+// Asynchronous on `stream`, one launch. Throws when it fails.
+void scatter(const ScatterSpec& spec, const ImageRef& in, const MutablePictureRef& out, CUstream_st* stream);
 }  // namespace cuda
-std::size_t scatter_workspace_floats(const ScatterSpec& spec, int width, int height);
 
 }  // namespace reelgrad

@@ -1,16 +1,18 @@
-// Our conversions against VapourSynth's resize.Bicubic with its defaults (zimg), run once by a Python script.
+// Our conversions against VapourSynth's resize.Bicubic and resize.Bilinear with their defaults (zimg), run once by a
+// Python script.
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <sstream>
 #include <string>
 
 #include "reelgrad/base/process.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/kernels/conversion.h"
 #include "reelgrad/kernels/test_picture.h"
 
@@ -22,30 +24,31 @@ struct Case {
   VideoFormat format;
   int width = 0, height = 0;
   ColorSpec color;
+  ChromaFilter filter = ChromaFilter::bicubic;
 };
 
 class ZimgTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "reelgrad-zimg-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
+    folder_.emplace();
     const std::string script = REELGRAD_SOURCE_DIR "/reelgrad/kernels/testdata/zimg_reference.py";
-    const ProcessResult run = run_process({REELGRAD_TEST_PYTHON, script, pattern}, std::chrono::minutes(2));
+    const ProcessResult run =
+        run_process({REELGRAD_TEST_PYTHON, script, folder_->path().string()}, std::chrono::minutes(2));
     ASSERT_EQ(run.exit_code, 0) << run.err;
   }
-  static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
+  static void TearDownTestSuite() { folder_.reset(); }
 
   static std::vector<Case> cases(const std::string& direction) {
     std::vector<Case> found;
-    std::ifstream index(folder_ / "index.txt");
+    std::ifstream index(*folder_ / "index.txt");
     for (std::string line; std::getline(index, line);) {
       std::istringstream words(line);
       Case c;
-      std::string family, sample;
+      std::string family, sample, filter;
       words >> c.name >> c.direction >> family >> sample >> c.format.bits >> c.format.subsampling_w >>
           c.format.subsampling_h >> c.width >> c.height >> c.color.matrix >> c.color.full_range >>
-          c.color.chroma_location;
+          c.color.chroma_location >> filter;
+      c.filter = filter == "bilinear" ? ChromaFilter::bilinear : ChromaFilter::bicubic;
       c.format.family = family == "gray" ? ColorFamily::gray : family == "rgb" ? ColorFamily::rgb : ColorFamily::yuv;
       c.format.sample_type = sample == "int" ? SampleType::integer : SampleType::floating;
       if (c.direction == direction) found.push_back(c);
@@ -54,7 +57,7 @@ class ZimgTest : public testing::Test {
   }
 
   static std::vector<std::byte> read(const Case& c, const std::string& what) {
-    std::ifstream file(folder_ / (c.name + "." + what), std::ios::binary);
+    std::ifstream file(*folder_ / (c.name + "." + what), std::ios::binary);
     const std::vector<char> chars{std::istreambuf_iterator<char>(file), {}};
     const auto* bytes = reinterpret_cast<const std::byte*>(chars.data());
     return {bytes, bytes + chars.size()};
@@ -73,7 +76,7 @@ class ZimgTest : public testing::Test {
     return picture;
   }
 
-  inline static std::filesystem::path folder_;
+  inline static std::optional<test::TemporaryFolder> folder_;
 };
 
 double code_at(const std::vector<std::byte>& bytes, int bits, std::size_t i) {
@@ -107,7 +110,7 @@ TEST_F(ZimgTest, ToRgbAgreesInFloat) {
   ASSERT_GT(all.size(), 100u);
   for (const Case& c : all) {
     const NetworkColor to = c.format.family == ColorFamily::gray ? NetworkColor::gray : NetworkColor::rgb;
-    const std::vector<float> ours = gather_whole(read_clip(c), c.color, to), zimg = read_floats(c);
+    const std::vector<float> ours = gather_whole(read_clip(c), c.color, to, c.filter), zimg = read_floats(c);
     ASSERT_EQ(ours.size(), zimg.size()) << c.name;
     for (std::size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(ours[i], zimg[i], kFloatTolerance) << c.name << ' ' << i;
   }
@@ -118,7 +121,7 @@ TEST_F(ZimgTest, ToRgbAgreesWithItsIntegers) {
   for (const Case& c : cases("to")) {
     if (c.format.is_float()) continue;
     const NetworkColor to = c.format.family == ColorFamily::gray ? NetworkColor::gray : NetworkColor::rgb;
-    const std::vector<float> ours = gather_whole(read_clip(c), c.color, to);
+    const std::vector<float> ours = gather_whole(read_clip(c), c.color, to, c.filter);
     const std::vector<std::byte> codes = read(c, "codes");
     ASSERT_EQ(codes.size(), ours.size() * c.format.bytes_per_sample()) << c.name;
     const double largest = (1 << c.format.bits) - 1;
@@ -133,7 +136,8 @@ TEST_F(ZimgTest, ToYuv444AgreesInFloat) {
   const auto all = cases("ycc");
   ASSERT_FALSE(all.empty());
   for (const Case& c : all) {
-    const std::vector<float> ours = gather_whole(read_clip(c), c.color, NetworkColor::yuv444), zimg = read_floats(c);
+    const std::vector<float> ours = gather_whole(read_clip(c), c.color, NetworkColor::yuv444, c.filter);
+    const std::vector<float> zimg = read_floats(c);
     ASSERT_EQ(ours.size(), zimg.size()) << c.name;
     for (std::size_t i = 0; i < ours.size(); ++i)
       ASSERT_NEAR(ours[i], zimg[i] + (i < ours.size() / 3 ? 0 : 0.5), kFloatTolerance) << c.name << ' ' << i;
@@ -170,13 +174,28 @@ class ZimgBackTest : public ZimgTest {
     if (ycc)
       for (std::size_t i = image.size() / 3; i < image.size(); ++i) image[i] += kNetworkChromaBias;
     TestPicture out(format, c.width, c.height, 6 * format.bytes_per_sample());
-    cpu::scatter({format, c.color, ycc ? NetworkColor::yuv444 : NetworkColor::rgb}, image.data(), out.mutable_ref());
+    scatter_whole({.color = c.color,
+                   .from = ycc ? NetworkColor::yuv444 : NetworkColor::rgb,
+                   .filter = c.filter,
+                   .rounding = c.direction == "dither" ? Rounding::ordered : Rounding::nearest},
+                  image, out);
     return out.packed();
+  }
+
+  // What is added to each code before rounding, plane after plane.
+  static std::vector<float> dither_of(const Case& c) {
+    std::vector<float> dither;
+    for (int p = 0; p < c.format.planes(); ++p)
+      for (int y = 0; y < c.format.plane_height(c.height, p); ++y)
+        for (int x = 0; x < c.format.plane_width(c.width, p); ++x)
+          dither.push_back(c.direction == "dither" ? ordered_dither(p, x, y) : 0.0f);
+    return dither;
   }
 
   static std::vector<Case> all_cases() {
     std::vector<Case> all = cases("from");
-    for (const Case& c : cases("back")) all.push_back(c);
+    for (const char* direction : {"back", "dither"})
+      for (const Case& c : cases(direction)) all.push_back(c);
     return all;
   }
 };
@@ -207,11 +226,12 @@ TEST_F(ZimgBackTest, AgreesWithItsIntegers) {
     const std::vector<std::byte> values = scatter(c, exact), ours = scatter(c, c.format), zimg = read(c, "clip");
     ASSERT_EQ(ours.size(), zimg.size()) << c.name;
     const Conversion conversion = make_conversion(c.format, c.color, NetworkColor::rgb);
+    const std::vector<float> dither = dither_of(c);
     const std::size_t luma_samples = static_cast<std::size_t>(c.width) * c.height;
     for (std::size_t i = 0; i < ours.size() / c.format.bytes_per_sample(); ++i, ++compared) {
       const bool chroma = c.format.family == ColorFamily::yuv && i >= luma_samples;
       const CodeRange& range = chroma ? conversion.chroma : conversion.luma;
-      const double code = float_at(values, 32, i) * static_cast<double>(range.to_code) + range.offset;
+      const double code = float_at(values, 32, i) * static_cast<double>(range.to_code) + range.offset + dither[i];
       ASSERT_NEAR(std::clamp<double>(code, 0, range.largest), code_at(zimg, c.format.bits, i),
                   code_tolerance(c.format.bits))
           << c.name << ' ' << i;

@@ -313,6 +313,15 @@ TEST_F(RunFolderTest, ResumeRefusesOtherFramesOrVariablesOfAScript) {
                     HasSubstr(R"(data.script[0].args: {} -> {"sigma": "3"})")));
 }
 
+TEST_F(RunFolderTest, ResumeRefusesOtherWeightsOrNumbersOfPairs) {
+  config_.data.pairs = {{.input = run_.parent_path(), .target = run_.parent_path()}};
+  { open(RunMode::start); }
+  config_.data.pairs[0].weight = 2;
+  EXPECT_THAT(refusal(RunMode::resume, ErrorKind::usage), HasSubstr("data.pairs[0].weight: 1 -> 2"));
+  config_.data.pairs.clear();
+  EXPECT_THAT(refusal(RunMode::resume, ErrorKind::usage), HasSubstr("data.pairs: 1 -> 0 pairs of folders"));
+}
+
 TEST_F(RunFolderTest, ResumeTakesAScriptThatHasMoved) {
   { open(RunMode::start); }
   const fs::path moved = run_.parent_path() / "moved.vpy";

@@ -17,6 +17,7 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/frames/convert.h"
+#include "reelgrad/frames/frame_uploader.h"
 #include "reelgrad/nn/weights.h"
 #include "reelgrad/restore/tiling.h"
 
@@ -93,6 +94,9 @@ struct Restorer::Impl {
   int overlap;  // multiple of the network's
   mutable std::mutex mutex;
 
+  std::mutex uploader_mutex;
+  std::shared_ptr<FrameUploader> uploader;  // of a card: for the frames seen last
+
   Impl(std::shared_ptr<Network> taken, const NetworkSpec& network_spec, RestoreOptions restore_options)
       : network(std::move(taken)),
         spec(network_spec),
@@ -161,7 +165,7 @@ struct Restorer::Impl {
     // Made outside of inference mode, so that callers may work in place on it.
     torch::Tensor out = torch::empty(
         {network_info.out_channels, input.size(last - 1) * network_info.scale, input.size(last) * network_info.scale},
-        torch::TensorOptions().device(options.device));
+        torch::dtype(options.device.is_cuda() ? type : torch::kFloat).device(options.device));
     c10::InferenceMode inference;
     const int multiple = network_info.size_multiple;
     const int height = round_up(static_cast<int>(input.size(last - 1)), multiple);
@@ -190,6 +194,20 @@ struct Restorer::Impl {
           "restore: out of memory",
           fmt::format("memory of {} ran out: restoring in tiles (--tile sets their size)", options.device.str()));
     }
+  }
+
+  // [C, H, W] on the device, in the network's precision where it is a card.
+  torch::Tensor to_input(const FrameView& frame, const ColorSpec& color) {
+    if (!options.device.is_cuda()) return to_tensor(frame, color, spec.color, options.device);
+    return uploader_for(frame)->to_tensor(frame, color, spec.color, type);
+  }
+
+  std::shared_ptr<FrameUploader> uploader_for(const FrameView& frame) {
+    std::lock_guard lock(uploader_mutex);
+    if (!uploader || !uploader->takes(frame)) {
+      uploader = std::make_shared<FrameUploader>(frame.format, frame.width, frame.height, options.device);
+    }
+    return uploader;
   }
 
   // Chroma of a gray network's picture: luma from the network, the rest enlarged.
@@ -234,7 +252,7 @@ void Restorer::restore(std::span<const FrameView> window, const std::string& nam
       resolve_color(middle.format, middle.color, middle.height, impl_->options.overrides, name, frame);
   std::vector<torch::Tensor> pictures;
   for (const FrameView& view : window) {
-    pictures.push_back(to_tensor(view, color, impl_->spec.color, impl_->options.device));
+    pictures.push_back(impl_->to_input(view, color));
   }
   const torch::Tensor restored = impl_->run(network.window == 1 ? pictures.front() : torch::stack(pictures));
   if (impl_->spec.color == NetworkColor::gray && middle.format.family != ColorFamily::gray) {

@@ -26,9 +26,9 @@ class Restorer {
   // Takes the network over: moves it to the device, eval mode. Throws usage for a precision the device cannot do.
   Restorer(std::shared_ptr<Network> network, const NetworkSpec& spec, RestoreOptions options);
 
-  // float32 [C, H, W] (or [T, C, H, W] when the window is larger than 1) -> [C, H * scale, W * scale] on the device,
-  // not clamped. Pads to the network's multiple by reflection. Thread-safe (calls are serialised). Throws out_of_memory
-  // when even small tiles do not fit.
+  // [C, H, W] (or [T, C, H, W] when the window is larger than 1) -> [C, H * scale, W * scale] on the device, not
+  // clamped: in the network's precision on a card, float32 on the CPU. Pads to the network's multiple by reflection.
+  // Thread-safe (calls are serialised). Throws out_of_memory when even small tiles do not fit.
   torch::Tensor run(const torch::Tensor& input);
 
   // Restores the middle frame of `window` into `out` (any format of the input's family; scale × its size). `name` and

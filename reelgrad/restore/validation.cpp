@@ -7,6 +7,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/clip/frame_stream.h"
+#include "reelgrad/clip/interlaced.h"
 #include "reelgrad/clip/window_reader.h"
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/frames/convert.h"
@@ -110,7 +111,9 @@ QualityScores measure_network(Restorer& restorer, const ValidationClip& clip, co
   FrameStream targets(clip.pair.target, clip.begin, clip.end - clip.begin);
   QualityScores sum;
   for (std::int64_t n = clip.begin; n < clip.end; ++n) {
-    const torch::Tensor ours = restored_frame(restorer, windows.next(), clip.pair, n, color);
+    const std::vector<FrameView> window = windows.next();
+    warn_if_interlaced(clip.pair.input, windows.middle());
+    const torch::Tensor ours = restored_frame(restorer, window, clip.pair, n, color);
     add(sum, score(ours, color.displayed(next_frame(targets), clip.pair.target.name())));
     on_frame();
   }

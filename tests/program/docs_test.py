@@ -1,5 +1,5 @@
 """Every code block of the user documentation runs: sh blocks in order, in one folder a page; python blocks with `clip`, MODEL
-and PLUGIN defined; toml blocks are parts of a config. `text` blocks show what is not run."""
+and PLUGIN defined; toml blocks are parts of a config, cpp blocks of the example, which is built. `text` blocks show what is not run."""
 import os
 import re
 import subprocess
@@ -34,6 +34,9 @@ class Docs(ProgramTest):
                                           text=True, timeout=120)
                 elif kind == "toml":
                     tomllib.loads(code)
+                    continue
+                elif kind == "cpp":
+                    self.assertIn(code, (SOURCE / "examples" / "loader_example.cpp").read_text())
                     continue
                 else:
                     self.assertEqual(kind, "text", "a code block that nothing runs")

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "reelgrad/kernels/conversion.h"
+#include "reelgrad/kernels/gather.h"
 
 namespace reelgrad::cpu {
 
@@ -32,7 +33,21 @@ void store_row_as(const float* __restrict values, int n, Sample* __restrict out,
   for (int i = 0; i < n; ++i) out[i] = static_cast<Sample>(convert(values[i]));
 }
 
-inline void store_row(Storage storage, const CodeRange& range, const float* values, int n, std::byte* row) {
+template <class Sample>
+void store_dithered_row(const CodeRange& range, int plane, int y, const float* __restrict values, int n,
+                        Sample* __restrict out) {
+  float dither[kDitherSize];
+  for (int i = 0; i < kDitherSize; ++i) dither[i] = ordered_dither(plane, i, y);
+  for (int i = 0; i < n; ++i) out[i] = static_cast<Sample>(code_of_value(range, values[i], dither[i % kDitherSize]));
+}
+
+// Row y of a plane.
+inline void store_row(Storage storage, const CodeRange& range, Rounding rounding, int plane, int y, const float* values,
+                      int n, std::byte* row) {
+  if (rounding == Rounding::ordered && storage == Storage::u8)
+    return store_dithered_row(range, plane, y, values, n, reinterpret_cast<std::uint8_t*>(row));
+  if (rounding == Rounding::ordered && storage == Storage::u16)
+    return store_dithered_row(range, plane, y, values, n, reinterpret_cast<std::uint16_t*>(row));
   const auto code = [range](float value) { return code_of_value(range, value); };
   switch (storage) {
     case Storage::u8:
@@ -43,6 +58,46 @@ inline void store_row(Storage storage, const CodeRange& range, const float* valu
       return store_row_as(values, n, reinterpret_cast<std::uint16_t*>(row), half_of_single);
     case Storage::single:
       return store_row_as(values, n, reinterpret_cast<float*>(row), [](float value) { return value; });
+  }
+}
+
+template <class Element, class Convert>
+void load_elements_as(const Element* __restrict from, std::ptrdiff_t step, int n, float* __restrict out,
+                      Convert convert) {
+  if (step == 1) return convert_row(from, n, out, convert);
+  for (int i = 0; i < n; ++i) out[i] = convert(from[i * step]);
+}
+
+// `n` elements of an image from element `first`, `step` apart, as singles.
+inline void load_elements(ElementType type, const void* image, std::ptrdiff_t first, std::ptrdiff_t step, int n,
+                          float* out) {
+  switch (type) {
+    case ElementType::f32:
+      return load_elements_as(static_cast<const float*>(image) + first, step, n, out,
+                              [](float value) { return value; });
+    case ElementType::f16:
+      return load_elements_as(static_cast<const std::uint16_t*>(image) + first, step, n, out, single_of_half);
+    case ElementType::bf16:
+      return load_elements_as(static_cast<const std::uint16_t*>(image) + first, step, n, out, single_of_bfloat);
+  }
+}
+
+template <class Element, class Convert>
+void store_elements_as(const float* __restrict values, int n, Element* __restrict to, std::ptrdiff_t step,
+                       Convert convert) {
+  if (step == 1) return store_row_as(values, n, to, convert);
+  for (int i = 0; i < n; ++i) to[i * step] = convert(values[i]);
+}
+
+inline void store_elements(ElementType type, const float* values, int n, void* image, std::ptrdiff_t first,
+                           std::ptrdiff_t step) {
+  switch (type) {
+    case ElementType::f32:
+      return store_elements_as(values, n, static_cast<float*>(image) + first, step, [](float value) { return value; });
+    case ElementType::f16:
+      return store_elements_as(values, n, static_cast<std::uint16_t*>(image) + first, step, half_of_single);
+    case ElementType::bf16:
+      return store_elements_as(values, n, static_cast<std::uint16_t*>(image) + first, step, bfloat_of_single);
   }
 }
 

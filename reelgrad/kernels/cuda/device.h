@@ -1,12 +1,14 @@
-// What the kernels share: access to samples in their storage, and launch checks.
+// What the kernels share: access to samples and elements in their storage, and launch checks.
 #pragma once
 #include <cuda_runtime.h>
 
 #include <cstddef>
 #include <string>
+#include <type_traits>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/kernels/conversion.h"
+#include "reelgrad/kernels/gather.h"
 
 namespace reelgrad::cuda {
 
@@ -14,22 +16,48 @@ template <Storage storage>
 __device__ __forceinline__ float load_sample(const CodeRange& range, const std::byte* row, int x) {
   if constexpr (storage == Storage::u8)
     return value_of_code(range, static_cast<float>(reinterpret_cast<const std::uint8_t*>(row)[x]));
-  if constexpr (storage == Storage::u16)
+  else if constexpr (storage == Storage::u16)
     return value_of_code(range, static_cast<float>(reinterpret_cast<const std::uint16_t*>(row)[x]));
-  if constexpr (storage == Storage::half) return single_of_half(reinterpret_cast<const std::uint16_t*>(row)[x]);
-  return reinterpret_cast<const float*>(row)[x];
+  else if constexpr (storage == Storage::half)
+    return single_of_half(reinterpret_cast<const std::uint16_t*>(row)[x]);
+  else
+    return reinterpret_cast<const float*>(row)[x];
 }
 
-template <Storage storage>
-__device__ __forceinline__ void store_sample(const CodeRange& range, float value, std::byte* row, int x) {
-  if constexpr (storage == Storage::u8)
-    reinterpret_cast<std::uint8_t*>(row)[x] = static_cast<std::uint8_t>(code_of_value(range, value));
-  else if constexpr (storage == Storage::u16)
-    reinterpret_cast<std::uint16_t*>(row)[x] = static_cast<std::uint16_t>(code_of_value(range, value));
-  else if constexpr (storage == Storage::half)
-    reinterpret_cast<std::uint16_t*>(row)[x] = half_of_single(value);
+// The storage, like the element type below, is uniform over a launch.
+__device__ __forceinline__ void store_sample(Storage storage, const CodeRange& range, float value, float dither,
+                                             std::byte* row, int x) {
+  switch (storage) {
+    case Storage::u8:
+      reinterpret_cast<std::uint8_t*>(row)[x] = static_cast<std::uint8_t>(code_of_value(range, value, dither));
+      break;
+    case Storage::u16:
+      reinterpret_cast<std::uint16_t*>(row)[x] = static_cast<std::uint16_t>(code_of_value(range, value, dither));
+      break;
+    case Storage::half:
+      reinterpret_cast<std::uint16_t*>(row)[x] = half_of_single(value);
+      break;
+    case Storage::single:
+      reinterpret_cast<float*>(row)[x] = value;
+  }
+}
+
+template <ElementType element>
+__device__ __forceinline__ float load_element(const void* image, std::ptrdiff_t at) {
+  if constexpr (element == ElementType::f32)
+    return static_cast<const float*>(image)[at];
+  else if constexpr (element == ElementType::f16)
+    return single_of_half(static_cast<const std::uint16_t*>(image)[at]);
   else
-    reinterpret_cast<float*>(row)[x] = value;
+    return single_of_bfloat(static_cast<const std::uint16_t*>(image)[at]);
+}
+
+__device__ __forceinline__ void store_element(ElementType element, void* image, std::ptrdiff_t at, float value) {
+  if (element == ElementType::f32)
+    static_cast<float*>(image)[at] = value;
+  else
+    static_cast<std::uint16_t*>(image)[at] =
+        element == ElementType::f16 ? half_of_single(value) : bfloat_of_single(value);
 }
 
 // map_signal with the meanings known at run time: they are uniform over a launch.
@@ -49,7 +77,7 @@ inline void check_launch(const char* kernel) {
     fail(std::string("launching the CUDA kernel ") + kernel + ": " + cudaGetErrorString(error));
 }
 
-// Calls `launch` with the storage as a constant.
+// Call `launch` with the storage, or the element type, as a constant.
 template <class Launch>
 void with_storage(Storage storage, Launch launch) {
   if (storage == Storage::u8) return launch(std::integral_constant<Storage, Storage::u8>{});
@@ -58,7 +86,14 @@ void with_storage(Storage storage, Launch launch) {
   return launch(std::integral_constant<Storage, Storage::single>{});
 }
 
-constexpr unsigned blocks(int n, int block) {
+template <class Launch>
+void with_element(ElementType element, Launch launch) {
+  if (element == ElementType::f32) return launch(std::integral_constant<ElementType, ElementType::f32>{});
+  if (element == ElementType::f16) return launch(std::integral_constant<ElementType, ElementType::f16>{});
+  return launch(std::integral_constant<ElementType, ElementType::bf16>{});
+}
+
+__host__ __device__ constexpr unsigned blocks(int n, int block) {
   return static_cast<unsigned>((n + block - 1) / block);
 }
 

@@ -7,78 +7,163 @@
 namespace reelgrad::cuda {
 namespace {
 
-constexpr int kJobsALaunch = 32;  // kernel parameters stay below the 4 KiB that every driver takes
-constexpr int kBlockX = 32, kBlockY = 8;
+// A block makes a tile of the output, each thread every kRows-th row of a column of it.
+constexpr int kTile = 32, kRows = 8;
+constexpr int kReach = 2;  // of the upsampling filter, in chroma samples to either side
 
+// Crops of any sizes in one row of blocks: job i has blocks [first_block[i], first_block[i + 1]).
 struct Jobs {
+  int count = 0;
+  unsigned first_block[kJobsALaunch] = {};
   CropJob job[kJobsALaunch];
 };
-static_assert(sizeof(Jobs) + sizeof(Conversion) + 64 <= 4096);
+// Kernel parameters stay below the 4 KiB that every driver takes.
+static_assert(sizeof(Jobs) + sizeof(Conversion) + sizeof(ChromaUp) + 32 <= 4096);
 
-// Chroma at luma position (x, y): rows first filtered along x, then along y, as cpu/gather.cpp does.
+__device__ __forceinline__ int job_of_block(const Jobs& jobs, unsigned block) {
+  int low = 0, high = jobs.count;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (jobs.first_block[middle] <= block ? low : high) = middle;
+  }
+  return low;
+}
+
+__device__ __forceinline__ const std::byte* row_of(const PictureRef& picture, int plane, int y) {
+  return picture.plane[plane] + picture.stride_bytes[plane] * y;
+}
+
+// Cb and Cr of a column of luma samples, filtered along x: what is the same for every row.
 template <Storage storage>
-__device__ float chroma_at(const Conversion& c, const PictureRef& picture, int plane, int x, int y) {
-  const int width = picture.width >> c.up_x.log2, height = picture.height >> c.up_y.log2;
-  const int nx = x >> c.up_x.log2, px = x & ((1 << c.up_x.log2) - 1);
-  const int ny = y >> c.up_y.log2, py = y & ((1 << c.up_y.log2) - 1);
-  const auto along_x = [&](int row_index) {
-    const std::byte* row = picture.plane[plane] + picture.stride_bytes[plane] * row_index;
-    if (c.up_x.log2 == 0) return load_sample<storage>(c.chroma, row, nx);
+class ChromaColumn {
+ public:
+  __device__ ChromaColumn(const Upsampling& up, int x, int chroma_width) : filtered_(up.log2 > 0) {
+    const int n = x >> up.log2, phase = x & ((1 << up.log2) - 1);
+    if (!filtered_) {
+      at_[0] = n;
+      return;
+    }
+    for (int t = 0; t < kUpTaps; ++t) {
+      at_[t] = mirror(n + up.first[phase] + t, chroma_width);
+      weight_[t] = up.weight[phase][t];
+    }
+  }
+
+  __device__ float value(const CodeRange& range, const std::byte* row) const {
+    if (!filtered_) return load_sample<storage>(range, row, at_[0]);
     float tap[kUpTaps];
-    for (int t = 0; t < kUpTaps; ++t)
-      tap[t] = load_sample<storage>(c.chroma, row, mirror(nx + c.up_x.first[px] + t, width));
-    return weigh4(c.up_x.weight[px], tap[0], tap[1], tap[2], tap[3]);
-  };
-  if (c.up_y.log2 == 0) return along_x(ny);
-  float tap[kUpTaps];
-  for (int t = 0; t < kUpTaps; ++t) tap[t] = along_x(mirror(ny + c.up_y.first[py] + t, height));
-  return weigh4(c.up_y.weight[py], tap[0], tap[1], tap[2], tap[3]);
+    for (int t = 0; t < kUpTaps; ++t) tap[t] = load_sample<storage>(range, row, at_[t]);
+    return weigh4(weight_, tap[0], tap[1], tap[2], tap[3]);
+  }
+
+ private:
+  bool filtered_;
+  int at_[kUpTaps] = {};
+  float weight_[kUpTaps] = {};
+};
+
+// Chroma rows [first, first + count) under a tile: of which rows its luma row y is made, see up_y.
+struct ChromaRows {
+  int first, count;
+};
+
+__device__ __forceinline__ ChromaRows rows_under(const Upsampling& up_y, int y, int height) {
+  const int first = y >> up_y.log2, last = (y + height - 1) >> up_y.log2, reach = up_y.log2 > 0 ? kReach : 0;
+  return {first - reach, last - first + 1 + 2 * reach};
 }
 
-template <Storage storage>
-__device__ Triple load_pixel(const Conversion& c, const PictureRef& picture, int x, int y) {
-  const auto sample = [&](int plane) {
-    return load_sample<storage>(c.luma, picture.plane[plane] + picture.stride_bytes[plane] * y, x);
-  };
-  if (c.clip == Signal::rgb) return {sample(0), sample(1), sample(2)};
-  if (c.clip == Signal::gray || c.network == Signal::gray) return {sample(0), 0, 0};
-  return {sample(0), chroma_at<storage>(c, picture, 1, x, y), chroma_at<storage>(c, picture, 2, x, y)};
+// Without a filter along y a tile has kTile chroma rows, with one at most kTile / 2 + 1 + 2 * kReach. The extra column
+// keeps threads that read down a column (transposed tiles) on different banks.
+using ChromaTile = float2[kTile][kTile + 1];
+
+// Cb and Cr at luma position (x, y); column: x in the tile.
+__device__ float2 chroma_at(const Upsampling& up_y, const ChromaTile& tile, const ChromaRows& rows, int column, int y) {
+  const int n = (y >> up_y.log2) - rows.first;
+  if (up_y.log2 == 0) return tile[n][column];
+  const int phase = y & ((1 << up_y.log2) - 1), first = n + up_y.first[phase];
+  const float* w = up_y.weight[phase];
+  const float2 a = tile[first][column], b = tile[first + 1][column], c = tile[first + 2][column],
+               d = tile[first + 3][column];
+  return {weigh4(w, a.x, b.x, c.x, d.x), weigh4(w, a.y, b.y, c.y, d.y)};
 }
 
-// One thread a pixel of the output, neighbours along its rows.
+// Chroma is filtered along x into shared memory, then along y, as cpu/gather.cpp does.
 template <Storage storage>
-__global__ void gather_kernel(const __grid_constant__ Conversion c, const __grid_constant__ Jobs jobs, int width,
-                              int height) {
-  const int out_x = blockIdx.x * kBlockX + threadIdx.x, out_y = blockIdx.y * kBlockY + threadIdx.y;
-  if (out_x >= width || out_y >= height) return;
-  const CropJob& job = jobs.job[blockIdx.z];
-  const int turned_x = job.orientation.flip_x ? width - 1 - out_x : out_x;
-  const int turned_y = job.orientation.flip_y ? height - 1 - out_y : out_y;
-  const int x = job.orientation.transpose ? turned_y : turned_x, y = job.orientation.transpose ? turned_x : turned_y;
+__global__ void gather_kernel(const __grid_constant__ Conversion c, const __grid_constant__ ChromaUp up,
+                              const __grid_constant__ Jobs jobs, ElementType element) {
+  const int thread_x = static_cast<int>(threadIdx.x), thread_y = static_cast<int>(threadIdx.y);
+  const int index = job_of_block(jobs, blockIdx.x);
+  const CropJob& job = jobs.job[index];
+  const PictureRef& source = job.source;
+  const unsigned tile = blockIdx.x - jobs.first_block[index], tiles_x = blocks(job.width, kTile);
+  const int out_x = static_cast<int>(tile % tiles_x) * kTile, out_y = static_cast<int>(tile / tiles_x) * kTile;
+  const int out_width = min(kTile, job.width - out_x), out_height = min(kTile, job.height - out_y);
 
-  const Triple in = load_pixel<storage>(c, job.source, job.x + x, job.y + y);
-  const Triple out = map_signal(c.matrix, c.clip, c.network, in);
-  const std::size_t plane = static_cast<std::size_t>(width) * height;
-  float* pixel = job.out + static_cast<std::size_t>(out_y) * width + out_x;
-  pixel[0] = out.a;
-  if (c.network == Signal::gray) return;
+  // Where the tile lies in the crop before its flips, and before its transposition.
+  const auto [transpose, flip_x, flip_y] = job.orientation;
+  const int turned_x = flip_x ? job.width - out_x - out_width : out_x;
+  const int turned_y = flip_y ? job.height - out_y - out_height : out_y;
+  const int x0 = job.x + (transpose ? turned_y : turned_x), y0 = job.y + (transpose ? turned_x : turned_y);
+  const int width = transpose ? out_height : out_width, height = transpose ? out_width : out_height;
+
+  __shared__ ChromaTile chroma;
+  const bool has_chroma = c.clip == Signal::ycc && c.network != Signal::gray;
+  const ChromaRows rows = rows_under(up.y, y0, height);
+  if (has_chroma) {
+    if (thread_x < width) {
+      const ChromaColumn<storage> column(up.x, x0 + thread_x, source.width >> up.x.log2);
+      const int chroma_height = source.height >> up.y.log2;
+      for (int row = thread_y; row < rows.count; row += kRows) {
+        const int y = mirror(rows.first + row, chroma_height);
+        chroma[row][thread_x] = {column.value(c.chroma, row_of(source, 1, y)),
+                                 column.value(c.chroma, row_of(source, 2, y))};
+      }
+    }
+    __syncthreads();
+  }
+  if (thread_x >= out_width) return;
+
+  const ImageStrides& strides = job.out.strides;
   const float bias = c.network == Signal::ycc ? kNetworkChromaBias : 0.0f;
-  pixel[plane] = out.b + bias;
-  pixel[2 * plane] = out.c + bias;
+  for (int row = thread_y; row < out_height; row += kRows) {
+    const int across = flip_x ? out_width - 1 - thread_x : thread_x, down = flip_y ? out_height - 1 - row : row;
+    const int column = transpose ? down : across, x = x0 + column, y = y0 + (transpose ? across : down);
+    Triple in{load_sample<storage>(c.luma, row_of(source, 0, y), x), 0, 0};
+    if (c.clip == Signal::rgb) {
+      in.b = load_sample<storage>(c.luma, row_of(source, 1, y), x);
+      in.c = load_sample<storage>(c.luma, row_of(source, 2, y), x);
+    } else if (has_chroma) {
+      const float2 value = chroma_at(up.y, chroma, rows, column, y);
+      in.b = value.x;
+      in.c = value.y;
+    }
+    const Triple out = map_signal(c.matrix, c.clip, c.network, in);
+    const std::ptrdiff_t at = (out_y + row) * strides.row + (out_x + thread_x) * strides.pixel;
+    store_element(element, job.out.data, at, out.a);
+    if (c.network == Signal::gray) continue;
+    store_element(element, job.out.data, at + strides.channel, out.b + bias);
+    store_element(element, job.out.data, at + 2 * strides.channel, out.c + bias);
+  }
 }
 
 }  // namespace
 
 void gather(const GatherSpec& spec, std::span<const CropJob> jobs, CUstream_st* stream) {
   const Conversion c = make_conversion(spec.format, spec.color, spec.to);
-  const dim3 block(kBlockX, kBlockY);
+  const ChromaUp up = make_chroma_up(spec.format, spec.color.chroma_location, spec.filter);
+  const dim3 block(kTile, kRows);
   for (std::size_t first = 0; first < jobs.size(); first += kJobsALaunch) {
-    const auto chunk = jobs.subspan(first, std::min<std::size_t>(kJobsALaunch, jobs.size() - first));
+    const auto chunk = jobs.subspan(first, std::min(kJobsALaunch, jobs.size() - first));
     Jobs batch;
-    std::copy(chunk.begin(), chunk.end(), batch.job);
-    const dim3 grid(blocks(spec.width, kBlockX), blocks(spec.height, kBlockY), static_cast<unsigned>(chunk.size()));
+    unsigned total = 0;
+    for (const CropJob& job : chunk) {
+      batch.first_block[batch.count] = total;
+      batch.job[batch.count++] = job;
+      total += blocks(job.width, kTile) * blocks(job.height, kTile);
+    }
+    if (total == 0) continue;
     with_storage(c.storage, [&](auto storage) {
-      gather_kernel<decltype(storage)::value><<<grid, block, 0, stream>>>(c, batch, spec.width, spec.height);
+      gather_kernel<decltype(storage)::value><<<total, block, 0, stream>>>(c, up, batch, spec.element);
     });
     check_launch("gather");
   }

@@ -4,102 +4,107 @@
 namespace reelgrad::cuda {
 namespace {
 
-constexpr int kBlockX = 32, kBlockY = 8;
+// A block makes kTileX x kTileY chroma samples and the luma samples that they cover.
+constexpr int kTileX = 32, kTileY = 8;
+constexpr int kMaxFactor = 4;
+constexpr int kMaxNarrowRows = (kTileY - 1) * kMaxFactor + kMaxDownTaps;
 
-struct Image {
-  const float* in;
-  int width, height;
-};
-
-__device__ __forceinline__ Triple load_pixel(const Conversion& c, const Image& image, int x, int y) {
-  const std::size_t plane = static_cast<std::size_t>(image.width) * image.height;
-  const float* pixel = image.in + static_cast<std::size_t>(y) * image.width + x;
-  if (c.network == Signal::gray) return {pixel[0], 0, 0};
+template <ElementType element>
+__device__ __forceinline__ Triple load_pixel(const Conversion& c, const ImageRef& image, int x, int y) {
+  const std::ptrdiff_t at = y * image.strides.row + x * image.strides.pixel;
+  const float first = load_element<element>(image.data, at);
+  if (c.network == Signal::gray) return {first, 0, 0};
   const float bias = c.network == Signal::ycc ? kNetworkChromaBias : 0.0f;
-  return {pixel[0], pixel[plane] - bias, pixel[2 * plane] - bias};
+  return {first, load_element<element>(image.data, at + image.strides.channel) - bias,
+          load_element<element>(image.data, at + 2 * image.strides.channel) - bias};
 }
 
-__device__ __forceinline__ std::byte* row_of(const MutablePictureRef& out, int plane, int y) {
-  return out.plane[plane] + out.stride_bytes[plane] * y;
+__device__ __forceinline__ void store(const Conversion& c, Rounding rounding, const MutablePictureRef& out, int plane,
+                                      int x, int y, float value) {
+  const CodeRange& range = c.clip == Signal::ycc && plane > 0 ? c.chroma : c.luma;
+  const float dither = rounding == Rounding::ordered ? ordered_dither(plane, x, y) : 0.0f;
+  store_sample(c.storage, range, value, dither, out.plane[plane] + out.stride_bytes[plane] * y, x);
 }
 
-// One thread a pixel: every plane of full size.
-template <Storage storage>
-__global__ void full_planes_kernel(const __grid_constant__ Conversion c, Image image,
-                                   const __grid_constant__ MutablePictureRef out, int planes) {
-  const int x = blockIdx.x * kBlockX + threadIdx.x, y = blockIdx.y * kBlockY + threadIdx.y;
-  if (x >= image.width || y >= image.height) return;
-  const Triple pixel = map_signal(c.matrix, c.network, c.clip, load_pixel(c, image, x, y));
-  store_sample<storage>(c.luma, pixel.a, row_of(out, 0, y), x);
+// The planes of the luma's size among [0, planes).
+template <ElementType element>
+__device__ void store_pixel(const Conversion& c, const ImageRef& image, const MutablePictureRef& out, int planes,
+                            Rounding rounding, int x, int y) {
+  const Triple pixel = map_signal(c.matrix, c.network, c.clip, load_pixel<element>(c, image, x, y));
+  store(c, rounding, out, 0, x, y, pixel.a);
   if (planes == 1) return;
-  const CodeRange& range = c.clip == Signal::ycc ? c.chroma : c.luma;
-  store_sample<storage>(range, pixel.b, row_of(out, 1, y), x);
-  store_sample<storage>(range, pixel.c, row_of(out, 2, y), x);
+  store(c, rounding, out, 1, x, y, pixel.b);
+  store(c, rounding, out, 2, x, y, pixel.c);
 }
 
-// One thread a chroma column and luma row: Cb and Cr filtered along x into workspace [2, height, chroma width].
-__global__ void narrow_kernel(const __grid_constant__ Conversion c, Image image, float* workspace, int chroma_width) {
-  const int x = blockIdx.x * kBlockX + threadIdx.x, y = blockIdx.y * kBlockY + threadIdx.y;
-  if (x >= chroma_width || y >= image.height) return;
-  const int first = (x << c.down_x.log2) + c.down_x.first;
-  float cb = 0, cr = 0;
-  for (int t = 0; t < c.down_x.taps; ++t) {
-    const Triple p = load_pixel(c, image, mirror(first + t, image.width), y);
+// Cb and Cr of luma row y at chroma column x.
+template <ElementType element>
+__device__ float2 narrow_at(const Conversion& c, const Downsampling& down, const ImageRef& image, int width, int x,
+                            int y) {
+  const int first = (x << down.log2) + down.first;
+  float2 sum{0, 0};
+  for (int t = 0; t < down.taps; ++t) {
+    const Triple p = load_pixel<element>(c, image, mirror(first + t, width), y);
     const Triple ycc = map_signal(c.matrix, c.network, Signal::ycc, p);
-    const float w = c.down_x.weight[t];
-    cb = t == 0 ? w * ycc.b : cb + w * ycc.b;
-    cr = t == 0 ? w * ycc.c : cr + w * ycc.c;
+    const float w = down.weight[t];
+    sum.x = t == 0 ? w * ycc.b : sum.x + w * ycc.b;
+    sum.y = t == 0 ? w * ycc.c : sum.y + w * ycc.c;
   }
-  float* at = workspace + static_cast<std::size_t>(y) * chroma_width + x;
-  at[0] = cb;
-  at[static_cast<std::size_t>(image.height) * chroma_width] = cr;
+  return sum;
 }
 
-// One thread a chroma sample, z the plane: the workspace filtered along y.
-template <Storage storage>
-__global__ void chroma_kernel(const __grid_constant__ Conversion c, const float* workspace, int height,
-                              const __grid_constant__ MutablePictureRef out, int chroma_width, int chroma_height) {
-  const int x = blockIdx.x * kBlockX + threadIdx.x, y = blockIdx.y * kBlockY + threadIdx.y, plane = blockIdx.z;
-  if (x >= chroma_width || y >= chroma_height) return;
-  const float* column = workspace + static_cast<std::size_t>(plane) * height * chroma_width + x;
-  const int first = (y << c.down_y.log2) + c.down_y.first;
-  float sum = 0;
-  for (int t = 0; t < c.down_y.taps; ++t) {
-    const float term = c.down_y.weight[t] * column[static_cast<std::size_t>(mirror(first + t, height)) * chroma_width];
-    sum = t == 0 ? term : sum + term;
-  }
-  store_sample<storage>(c.chroma, sum, row_of(out, 1 + plane, y), x);
-}
+// Chroma is filtered along x into shared memory, then along y, as cpu/scatter.cpp does. `full_planes` are stored
+// pixel by pixel; the others, if `filters`, are chroma.
+template <ElementType element>
+__global__ void scatter_kernel(const __grid_constant__ Conversion c, const __grid_constant__ ChromaDown down,
+                               const __grid_constant__ ImageRef image, const __grid_constant__ MutablePictureRef out,
+                               int full_planes, bool filters, Rounding rounding) {
+  const int shift_x = filters ? down.x.log2 : 0, shift_y = filters ? down.y.log2 : 0;
+  const int tile_x = blockIdx.x * kTileX, tile_y = blockIdx.y * kTileY;
+  const int end_x = min((tile_x + kTileX) << shift_x, out.width);
+  const int end_y = min((tile_y + kTileY) << shift_y, out.height);
+  for (int y = (tile_y << shift_y) + threadIdx.y; y < end_y; y += kTileY)
+    for (int x = (tile_x << shift_x) + threadIdx.x; x < end_x; x += kTileX)
+      store_pixel<element>(c, image, out, full_planes, rounding, x, y);
+  if (!filters) return;
 
-dim3 grid_over(int width, int height, int depth = 1) {
-  return {blocks(width, kBlockX), blocks(height, kBlockY), static_cast<unsigned>(depth)};
+  __shared__ float2 narrow[kMaxNarrowRows][kTileX];
+  const int x = tile_x + threadIdx.x, y = tile_y + threadIdx.y;
+  const int width = out.width >> shift_x, height = out.height >> shift_y;
+  const int first_row = (tile_y << shift_y) + down.y.first, rows = ((kTileY - 1) << shift_y) + down.y.taps;
+  if (x < width)
+    for (int row = threadIdx.y; row < rows; row += kTileY)
+      narrow[row][threadIdx.x] =
+          narrow_at<element>(c, down.x, image, out.width, x, mirror(first_row + row, out.height));
+  __syncthreads();
+  if (x >= width || y >= height) return;
+
+  float2 sum{0, 0};
+  for (int t = 0; t < down.y.taps; ++t) {
+    const float2 value = narrow[(threadIdx.y << shift_y) + t][threadIdx.x];
+    const float w = down.y.weight[t];
+    sum.x = t == 0 ? w * value.x : sum.x + w * value.x;
+    sum.y = t == 0 ? w * value.y : sum.y + w * value.y;
+  }
+  store(c, rounding, out, 1, x, y, sum.x);
+  store(c, rounding, out, 2, x, y, sum.y);
 }
 
 }  // namespace
 
-void scatter(const ScatterSpec& spec, const float* in, const MutablePictureRef& out, float* workspace,
-             CUstream_st* stream) {
+void scatter(const ScatterSpec& spec, const ImageRef& in, const MutablePictureRef& out, CUstream_st* stream) {
   const Conversion c = make_conversion(spec.format, spec.color, spec.from);
-  const Image image{in, out.width, out.height};
-  const dim3 block(kBlockX, kBlockY);
-  const bool has_chroma = c.clip == Signal::ycc && c.network != Signal::gray;
-  const bool filtered = has_chroma && subsampled(c);
-  const int full_planes = filtered || (c.clip == Signal::ycc && !has_chroma) ? 1 : planes(c.clip);
-  with_storage(c.storage, [&](auto storage) {
-    full_planes_kernel<decltype(storage)::value>
-        <<<grid_over(out.width, out.height), block, 0, stream>>>(c, image, out, full_planes);
+  const ChromaDown down = make_chroma_down(spec.format, spec.color.chroma_location, spec.filter);
+  const bool filters = filters_chroma(c, down);
+  const bool luma_only = filters || (c.clip == Signal::ycc && c.network == Signal::gray);
+  const int width = filters ? out.width >> down.x.log2 : out.width;
+  const int height = filters ? out.height >> down.y.log2 : out.height;
+  const dim3 block(kTileX, kTileY), grid(blocks(width, kTileX), blocks(height, kTileY));
+  with_element(spec.element, [&](auto element) {
+    scatter_kernel<decltype(element)::value>
+        <<<grid, block, 0, stream>>>(c, down, in, out, luma_only ? 1 : planes(c.clip), filters, spec.rounding);
   });
-  check_launch("scatter (full planes)");
-  if (!filtered) return;
-
-  const int width = out.width >> c.down_x.log2, height = out.height >> c.down_y.log2;
-  narrow_kernel<<<grid_over(width, out.height), block, 0, stream>>>(c, image, workspace, width);
-  check_launch("scatter (chroma along x)");
-  with_storage(c.storage, [&](auto storage) {
-    chroma_kernel<decltype(storage)::value>
-        <<<grid_over(width, height, 2), block, 0, stream>>>(c, workspace, out.height, out, width, height);
-  });
-  check_launch("scatter (chroma along y)");
+  check_launch("scatter");
 }
 
 }  // namespace reelgrad::cuda

@@ -2,11 +2,11 @@
 
 usage: zimg_reference.py FOLDER
 Writes FOLDER/index.txt, one case a line:
-    name direction family sample bits sw sh width height matrix full chromaloc
+    name direction family sample bits sw sh width height matrix full chromaloc filter
 and per case the planes one after the other, rows packed: NAME.clip in the format named, and
     direction "to":   NAME.float (RGBS, or GRAYS), NAME.codes (RGB or GRAY of the clip's integer depth)
     direction "ycc":  NAME.float (YUV444PS), NAME.codes (YUV444 of the clip's integer depth: zimg's integer resampler)
-    direction "from": NAME.float (RGBS), the source of NAME.clip
+    direction "from": NAME.float (RGBS), the source of NAME.clip; "dither": likewise, with ordered dither
     direction "back": NAME.float (YUV444PS), the source of NAME.clip
 """
 import itertools
@@ -21,6 +21,7 @@ folder = pathlib.Path(sys.argv[1])
 random = np.random.default_rng(7)
 FAMILY = {"gray": vs.GRAY, "rgb": vs.RGB, "yuv": vs.YUV}
 SAMPLE = {"int": vs.INTEGER, "float": vs.FLOAT}
+FILTER = {"bicubic": core.resize.Bicubic, "bilinear": core.resize.Bilinear}
 index = []
 
 
@@ -70,39 +71,43 @@ def samples(family, sample, bits, plane, picture, full):
     return (picture - 0.5 * chroma).astype(np.float16 if bits == 16 else np.float32)
 
 
-def case(direction, family, sample, bits, sw, sh, width, height, matrix, full, loc):
-    name = f"{direction}-{family}{bits}{sample}-{sw}{sh}-{width}x{height}-m{matrix}-f{full}-c{loc}"
+def case(direction, family, sample, bits, sw, sh, width, height, matrix, full, loc, kernel="bicubic", planes=None):
+    name = f"{direction}-{family}{bits}{sample}-{sw}{sh}-{width}x{height}-m{matrix}-f{full}-c{loc}-{kernel}"
+    resize = FILTER[kernel]
     format_ = core.query_video_format(FAMILY[family], SAMPLE[sample], bits, sw, sh)
     props = {"_Matrix": 0 if family == "rgb" else matrix, "_Range": full, "_ChromaLocation": loc}
     shapes = [(width, height)] + [(width >> sw, height >> sh)] * (0 if family == "gray" else 2)
-    if direction == "from":
+    if direction in ("from", "dither"):
         floats = [texture(width, height).astype(np.float32) for _ in range(3)]
         source = clip_of(vs.RGBS, width, height, floats, _Matrix=0, _Range=1)
         wanted = {"matrix": matrix} if family != "rgb" else {}
         if family == "yuv":
             wanted["chromaloc"] = loc
-        clip = core.resize.Bicubic(source, format=format_, range=full, **wanted)
+        if direction == "dither":
+            wanted["dither_type"] = "ordered"
+        clip = resize(source, format=format_, range=full, **wanted)
     elif direction == "back":
         floats = [(texture(width, height) - 0.5 * (i > 0)).astype(np.float32) for i in range(3)]
         source = clip_of(vs.YUV444PS, width, height, floats, _Matrix=matrix)
-        clip = core.resize.Bicubic(source, format=format_, range=full, chromaloc=loc)
+        clip = resize(source, format=format_, range=full, chromaloc=loc)
     else:
-        planes = [samples(family, sample, bits, i, texture(*shape), full) for i, shape in enumerate(shapes)]
+        if planes is None:
+            planes = [samples(family, sample, bits, i, texture(*shape), full) for i, shape in enumerate(shapes)]
         clip = clip_of(format_, width, height, planes, **props)
         if direction == "ycc":
-            floats = planes_of(core.resize.Bicubic(clip, format=vs.YUV444PS))
+            floats = planes_of(resize(clip, format=vs.YUV444PS))
             if sample == "int":
                 integer = core.query_video_format(vs.YUV, vs.INTEGER, bits, 0, 0)
-                write(folder / f"{name}.codes", planes_of(core.resize.Bicubic(clip, format=integer)))
+                write(folder / f"{name}.codes", planes_of(resize(clip, format=integer)))
         else:
             out = vs.GRAY if family == "gray" else vs.RGB
-            floats = planes_of(core.resize.Bicubic(clip, format=core.query_video_format(out, vs.FLOAT, 32, 0, 0)))
+            floats = planes_of(resize(clip, format=core.query_video_format(out, vs.FLOAT, 32, 0, 0)))
             if sample == "int":
                 integer = core.query_video_format(out, vs.INTEGER, bits, 0, 0)
-                write(folder / f"{name}.codes", planes_of(core.resize.Bicubic(clip, format=integer, range=1)))
+                write(folder / f"{name}.codes", planes_of(resize(clip, format=integer, range=1)))
     write(folder / f"{name}.clip", planes_of(clip))
     write(folder / f"{name}.float", floats)
-    index.append(f"{name} {direction} {family} {sample} {bits} {sw} {sh} {width} {height} {matrix} {full} {loc}")
+    index.append(f"{name} {direction} {family} {sample} {bits} {sw} {sh} {width} {height} {matrix} {full} {loc} {kernel}")
 
 
 INTS = [("int", bits) for bits in (8, 9, 10, 12, 14, 16)]
@@ -125,6 +130,20 @@ for sw, sh in ((0, 0), (1, 1), (1, 0), (2, 2)):
 for sw, sh in ((0, 0), (1, 1), (1, 0), (2, 2)):
     case("back", "yuv", "int", 8, sw, sh, 60, 36, 1, 0, 0)
     case("back", "yuv", "float", 32, sw, sh, 60, 36, 1, 0, 1)
+for (sw, sh), loc in itertools.product([(1, 1), (1, 0), (0, 1), (2, 0), (2, 2)], range(6)):
+    for direction, (sample, bits) in itertools.product(("to", "from"), (("int", 8), ("float", 32))):
+        case(direction, "yuv", sample, bits, sw, sh, 40, 24, 1, 0, loc, "bilinear")
+for sw, sh in ((1, 1), (1, 0), (2, 2)):
+    case("ycc", "yuv", "float", 32, sw, sh, 60, 36, 1, 0, 0, "bilinear")
+    case("back", "yuv", "float", 32, sw, sh, 60, 36, 1, 0, 0, "bilinear")
+for full in (0, 1):
+    case("dither", "gray", "int", 8, 0, 0, 52, 36, 1, full, 0)
+    case("dither", "rgb", "int", 8, 0, 0, 52, 36, 0, full, 0)
+    case("dither", "yuv", "int", 8, 1, 1, 52, 36, 1, full, 0)
+    case("dither", "yuv", "int", 10, 0, 0, 52, 36, 6, full, 0)
+    for bits, size in ((8, 16), (10, 32), (16, 256)):  # every code
+        ramp = np.arange(size * size).reshape(size, size)
+        case("to", "gray", "int", bits, 0, 0, size, size, 1, full, 0, planes=[ramp])
 case("to", "yuv", "int", 8, 1, 1, 2, 2, 1, 0, 0)
 case("to", "yuv", "int", 8, 2, 2, 4, 4, 1, 0, 0)
 case("to", "yuv", "int", 8, 1, 1, 6, 4, 1, 0, 1)
