@@ -248,6 +248,7 @@ void add_benchmarks(const std::vector<std::string>& clips) {
         ->Arg(1)
         ->Arg(2)
         ->Arg(4)
+        ->Arg(8)
         ->UseManualTime()
         ->Iterations(3)
         ->Unit(benchmark::kMillisecond);
@@ -266,6 +267,7 @@ void add_benchmarks(const std::vector<std::string>& clips) {
                                    [=](benchmark::State& state) { gpu_frames(state, clip, ours); })
           ->Arg(1)
           ->Arg(4)
+          ->Arg(7)
           ->UseManualTime()
           ->Iterations(2)
           ->Unit(benchmark::kMillisecond);

@@ -88,7 +88,6 @@ Script open_named_clip(const std::filesystem::path& path, const OpenOptions& opt
 struct ClipPair {
   Clip target, input;
   int scale = 1;
-  bool pictures = false;  // frames are pictures that have nothing to do with each other, of unlike sizes (ImagePairs)
 };
 
 // Checks what design.md asks of a training script: both outputs there, equal length, target = scale × input. Throws

@@ -392,8 +392,7 @@ ClipPair ImagePairs::clips(const std::vector<std::size_t>& which) const {
     target_sizes.push_back({pair.size.width * impl_->scale, pair.size.height * impl_->scale});
   }
   return {make_clip(impl_->core, impl_->plugin, impl_->target, std::move(targets), std::move(target_sizes)),
-          make_clip(impl_->core, impl_->plugin, impl_->input, std::move(inputs), std::move(input_sizes)), impl_->scale,
-          true};
+          make_clip(impl_->core, impl_->plugin, impl_->input, std::move(inputs), std::move(input_sizes)), impl_->scale};
 }
 
 }  // namespace reelgrad

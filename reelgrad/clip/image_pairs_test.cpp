@@ -179,6 +179,33 @@ TEST_F(ImageFolders, EveryPictureKeepsItsSizeAndItsPixels) {
   }
 }
 
+// PNM files: imageseqs goes by the contents. Enough of them that several threads look at their headers.
+TEST_F(ImageFolders, ManyImagesAreOpenedWithProgress) {
+  constexpr int kCount = 600;
+  const auto write = [&](const std::string& name, int width, int height) {
+    folder_.write(name, "P5\n" + std::to_string(width) + " " + std::to_string(height) + "\n255\n" +
+                            std::string(static_cast<std::size_t>(width) * static_cast<std::size_t>(height), 'x'));
+  };
+  for (int i = 0; i < kCount; ++i) {
+    write("LR/" + std::to_string(i) + ".png", 8 + i % 7, 8 + i % 5);
+    write("HR/" + std::to_string(i) + ".png", 2 * (8 + i % 7), 2 * (8 + i % 5));
+  }
+  std::vector<std::string> progress;
+  const ImagePairs pairs = ImagePairs::open(
+      folder_ / "LR", folder_ / "HR", 2, {.on_progress = [&](const std::string& text) { progress.push_back(text); }});
+  ASSERT_EQ(pairs.list().size(), static_cast<std::size_t>(kCount));
+  for (int i = 0; i < kCount; ++i) {
+    EXPECT_EQ(pairs.list()[static_cast<std::size_t>(i)].size, (PictureSize{8 + i % 7, 8 + i % 5})) << i;
+  }
+  ASSERT_FALSE(progress.empty());
+  EXPECT_THAT(progress, testing::Each(testing::MatchesRegex("looking at images: [0-9]+%")));
+  write("LR/300.png", 8, 9);
+  EXPECT_THAT(refusal(), HasSubstr("HR/300.png: the target is "));
+  folder_.write("HR/400.png", "none");
+  folder_.write("HR/500.png", "none");
+  EXPECT_THAT(refusal(ErrorKind::failed), HasSubstr("HR/400.png"));
+}
+
 TEST_F(ImageFolders, OneFormatHoldsThemAllExactly) {
   image("HR/a.png", 8, 8);
   image("HR/b.png", 8, 8, "gray");

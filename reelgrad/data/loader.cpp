@@ -52,9 +52,7 @@ class StoredEvents {
   }
 
   void order_before(const c10::Stream& stream) const {
-    for (const auto& event : events_) {
-      if (!event->query()) event->block(stream);
-    }
+    for (const auto& event : events_) event->block(stream);
   }
 
  private:

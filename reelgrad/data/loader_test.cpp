@@ -11,6 +11,7 @@
 #include "reelgrad/data/testing.h"
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/frames/convert.h"
+#include "reelgrad/frames/gpu_plane_import.h"
 
 namespace reelgrad {
 namespace {
@@ -88,6 +89,54 @@ TEST_F(TrainingLoaderTest, AWindowHoldsFramesOfOneDistanceAndTheTargetIsItsMiddl
     EXPECT_TRUE(torch::equal(batch.target, repeated(batch.input.select(1, 1), 2)));
     const torch::Tensor distance = batch.input.slice(1, 1) - batch.input.slice(1, 0, 2);
     EXPECT_TRUE(distance.eq(2 * kFrameNumbers * kUnit).all().item<bool>());
+  }
+}
+
+// Of each sample of each batch, the numbers of its window's frames.
+std::vector<std::vector<std::int64_t>> windows_of(const std::vector<Batch>& list) {
+  std::vector<std::vector<std::int64_t>> windows;
+  for (const Batch& batch : list) {
+    const torch::Tensor numbers = (batch.input.select(-1, 0).select(-1, 0).select(-1, 0) / (kFrameNumbers * kUnit))
+                                      .floor()
+                                      .to(torch::kLong)
+                                      .contiguous();  // [N, T]
+    for (std::int64_t i = 0; i < numbers.size(0); ++i) {
+      const auto* first = numbers[i].data_ptr<std::int64_t>();
+      windows.emplace_back(first, first + numbers.size(1));
+    }
+  }
+  return windows;
+}
+
+TEST_F(TrainingLoaderTest, WindowsDoNotCrossTheCutsThatPropertiesTellOf) {
+  Config config = numbered_config(numbered_);
+  config.data.window = 3;
+  config.data.segment_frames = 8;
+  std::set<std::int64_t> middles;
+  for (const auto& window : windows_of(batches(config, open_clips(config, {{"cut", "13"}}), 0, 60))) {
+    EXPECT_EQ(window.front() < 13, window.back() < 13) << window.front() << " to " << window.back();
+    middles.insert(window[1]);
+  }
+  EXPECT_TRUE(middles.contains(11) && middles.contains(14));
+  config.data.scene_cuts = "off";
+  bool crosses = false;
+  for (const auto& window : windows_of(batches(config, open_clips(config, {{"cut", "13"}}), 0, 60))) {
+    crosses = crosses || (window.front() < 13 && window.back() >= 13);
+  }
+  EXPECT_TRUE(crosses);
+}
+
+TEST_F(TrainingLoaderTest, FramesThatRepeatTheOneBeforeAreLeftOut) {
+  Config config = numbered_config(numbered_);
+  config.data.window = 3;
+  config.data.segment_frames = 8;
+  for (const bool skip : {true, false}) {
+    config.data.skip_duplicates = skip;
+    std::set<std::int64_t> distances;
+    for (const auto& window : windows_of(batches(config, open_clips(config, {{"hold", "2"}}), 0, 30))) {
+      for (const std::size_t t : {1, 2}) distances.insert(window[t] - window[t - 1]);
+    }
+    EXPECT_EQ(distances, skip ? std::set<std::int64_t>{2} : (std::set<std::int64_t>{0, 2}));
   }
 }
 
@@ -178,8 +227,11 @@ def noise(n, f):
             plane[:] = random.integers(0, 1 << f.format.bits_per_sample, plane.shape)
     return f
 clip = core.std.ModifyFrame(clip, clip, noise)
+small = core.resize.Bicubic(clip, clip.width // 2, clip.height // 2)
+if globals().get("card"):
+    clip, small = core.std.GPUUpload(clip), core.std.GPUUpload(small)
 clip.set_output(0)
-core.resize.Bicubic(clip, clip.width // 2, clip.height // 2).set_output(1)
+small.set_output(1)
 )";
 }
 
@@ -398,6 +450,40 @@ TEST_F(TrainingLoaderGpuTest, EveryPlaceOfThePoolGivesTheSameBatches) {
   for (std::size_t i = 0; i < host.size(); ++i) {
     EXPECT_TRUE(torch::allclose(device[i].input.cpu(), host[i].input, 0, 0x1p-22));
     EXPECT_TRUE(torch::allclose(device[i].target.cpu(), host[i].target, 0, 0x1p-22));
+  }
+}
+
+TEST_F(TrainingLoaderGpuTest, FreeMemoryChoosesThePlaceAndChangesNothing) {
+  Config config = numbered_config(folder_.write("a.vpy", colorful_script("YUV420P8", 720, 480, "")));
+  config.data.color = "rgb";
+  const torch::Device card(torch::kCUDA, 0);
+  std::vector<std::vector<Batch>> lists;
+  for (const std::size_t free_bytes : {std::size_t{1} << 20, std::size_t{8} << 30}) {
+    TrainingLoader loader(open_clips(config), config, card, 0, {.free_bytes = free_bytes});
+    EXPECT_THAT(loader.describe(), testing::HasSubstr(free_bytes < (1U << 30) ? "page-locked" : "on the card"));
+    lists.push_back(batches(config, open_clips(config), 0, 12, card, {.free_bytes = free_bytes}));
+  }
+  expect_equal(lists[0], lists[1]);
+}
+
+TEST_F(TrainingLoaderGpuTest, FramesOnTheCardGiveTheSameBatches) {
+  Config config = numbered_config(folder_.write("a.vpy", colorful_script("YUV420P8", 72, 48, "")));
+  config.data.crop_px = 16;
+  config.data.color = "rgb";
+  config.data.window = 3;  // cuts and repetitions are looked for, on the card too
+  const torch::Device card(torch::kCUDA, 0);
+  const std::vector<Batch> host = batches(config, open_clips(config), 0, 20, card);
+  std::vector<TrainingClip> clips = open_training_clips(config, [&](const ScriptConfig& script) {
+    return Script::open(script.path, {.args = {{"card", "1"}}, .card = card_of(card)});
+  });
+  const CudaFrameTarget target(card);
+  for (TrainingClip& clip : clips) {
+    clip.pair.target = clip.pair.target.on_gpu(target);
+    clip.pair.input = clip.pair.input.on_gpu(target);
+    if (!clip.pair.input.frame_path().gpu) GTEST_SKIP() << clip.pair.input.frame_path().why;
+  }
+  for (const FramePool::Place place : {FramePool::Place::device, FramePool::Place::pinned_host}) {
+    expect_equal(host, batches(config, clips, 0, 20, card, {.place = place}));
   }
 }
 

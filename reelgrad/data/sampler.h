@@ -13,7 +13,7 @@ namespace reelgrad {
 // A run of frames of one script that training may use. A script can have several (validation frames cut out of its
 // middle); they share its weight.
 struct ClipSpan {
-  int script = 0;                   // index into data.script
+  int script = 0;                   // index into data.script, after those into data.pairs
   std::int64_t begin = 0, end = 0;  // frames
   double weight = 1;                // the script's share of the samples
   int width = 0, height = 0;        // of the input clip, pixels

@@ -76,8 +76,10 @@ std::optional<ScriptPool::Claim> ScriptPool::claim(std::int64_t begin, std::int6
   return Claim{static_cast<int>(oldest - slots_.data()), reused};
 }
 
-std::shared_ptr<c10::Event> ScriptPool::stored(int slot) const {
-  return slots_[static_cast<std::size_t>(slot)].stored;
+std::shared_ptr<c10::Event> ScriptPool::stored(int slot) {
+  std::shared_ptr<c10::Event>& event = slots_[static_cast<std::size_t>(slot)].stored;
+  if (event && event->query()) event.reset();
+  return event;
 }
 
 void ScriptPool::end_fill(int slot, std::optional<SegmentContent> content) {

@@ -32,8 +32,8 @@ class ScriptPool {
   std::optional<int> find(std::int64_t begin, std::int64_t index) const;
   // Of the slot's segment.
   const SegmentContent& content(int slot) const { return slots_[static_cast<std::size_t>(slot)].content; }
-  // Readers of the slot on a card come after this event; null: nothing to wait for.
-  std::shared_ptr<c10::Event> stored(int slot) const;
+  // Readers of the slot on a card come after this event; null: it is over.
+  std::shared_ptr<c10::Event> stored(int slot);
 
   // A segment that is held already is kept for entry `index` of the schedule too: nullopt. Else a slot to fill, whose
   // segment no entry from `first_needed` on needs. Schedule entries come in rising order.

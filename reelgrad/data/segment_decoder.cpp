@@ -28,6 +28,12 @@ using Clock = WaitMeter::Clock;
 constexpr double kMuchWaiting = 0.2;  // of the time
 constexpr int kUploadSlots = 8;
 
+// A window of one frame crosses nothing. Images follow each other by chance, and a sample's place is drawn for the very
+// image: none is left out.
+ContentOptions content_options(const TrainingClip& clip, const DataConfig& data) {
+  return {data.window == 1 ? SceneCuts::off : parse_scene_cuts(data.scene_cuts), data.skip_duplicates && !clip.images};
+}
+
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
@@ -124,8 +130,7 @@ struct SegmentDecoder::Impl {
   std::optional<Turn> next_turn();
   void fill(const Turn& turn);
   void wait_for_readers(ScriptPool& pool);
-  void end_turn(const Turn& turn, StageSeconds spent, std::optional<SegmentContent> content,
-                std::exception_ptr failure);
+  void end_turn(const Turn& turn, StageSeconds spent, std::optional<SegmentContent> found, std::exception_ptr failure);
 
   // --- Consumer ---
   void watch_waits(Clock::time_point asked);
@@ -134,9 +139,9 @@ struct SegmentDecoder::Impl {
 
   torch::Device device;
   const Sampler& sampler;
-  ContentOptions content_options;
-  int held;                         // entries of the schedule, see held_segments()
-  std::map<int, ScriptPool> pools;  // by script
+  std::map<int, ContentOptions> content;  // what is looked for, by script
+  int held;                               // entries of the schedule, see held_segments()
+  std::map<int, ScriptPool> pools;        // by script
   std::string description;
 
   std::mutex mutex;
@@ -186,9 +191,6 @@ SegmentDecoder::Impl::Impl(const std::vector<TrainingClip>& clips, const Config&
                            torch::Device on, std::int64_t first_step, const LoaderOptions& options)
     : device(on),
       sampler(source),
-      // A window of one frame crosses nothing.
-      content_options{config.data.window == 1 ? SceneCuts::off : parse_scene_cuts(config.data.scene_cuts),
-                      config.data.skip_duplicates},
       held(held_segments(sampler)),
       first_needed(sampler.first_resident(first_step)),
       to_decode(first_needed),
@@ -200,6 +202,7 @@ SegmentDecoder::Impl::Impl(const std::vector<TrainingClip>& clips, const Config&
   for (const TrainingClip& clip : clips) {
     usable_frames += clip.span.end - clip.span.begin;
     pairs.emplace(clip.span.script, clip.pair);
+    content.emplace(clip.span.script, content_options(clip, config.data));
   }
   const int threads = options.decoders > 0 ? options.decoders : decoder_count(static_cast<int>(pairs.size()));
   // A thread can still be filling a slot whose entry the consumer has left behind: one more slot for each other thread.
@@ -269,16 +272,13 @@ std::optional<SegmentDecoder::Impl::Turn> SegmentDecoder::Impl::next_turn() {
 
 void SegmentDecoder::Impl::fill(const Turn& turn) {
   StageSeconds spent;
-  std::optional<SegmentContent> content;
+  std::optional<SegmentContent> found;
   try {
     if (turn.claim.reused) wait_for_readers(turn.pool);
     FrameStream targets(turn.pool.pair().target, turn.segment.begin, turn.segment.frames);
     FrameStream inputs(turn.pool.pair().input, turn.segment.begin, turn.segment.frames);
     const Running running_now(*this, {&targets, &inputs});
-    const bool pictures =
-        turn.pool.pair().pictures;  // no scenes; a crop's place fits the very picture it was drawn for
-    ContentReader reader(turn.segment.frames, pictures ? ContentOptions{SceneCuts::off, false} : content_options,
-                         device);
+    ContentReader reader(turn.segment.frames, content.at(turn.segment.script), device);
     Stopwatch watch;
     while (spent.frames < turn.segment.frames) {
       const std::optional<Frame> target = targets.next(), input = inputs.next();
@@ -289,11 +289,11 @@ void SegmentDecoder::Impl::fill(const Turn& turn) {
       spent.store += watch.lap();
       ++spent.frames;
     }
-    if (spent.frames == turn.segment.frames) content = reader.content();
+    if (spent.frames == turn.segment.frames) found = reader.content();
   } catch (...) {
     return end_turn(turn, spent, std::nullopt, std::current_exception());
   }
-  end_turn(turn, spent, std::move(content), nullptr);
+  end_turn(turn, spent, std::move(found), nullptr);
 }
 
 // A slot whose entries are over can still be read by kernels that were launched for them.
@@ -306,7 +306,7 @@ void SegmentDecoder::Impl::wait_for_readers(ScriptPool& pool) {
   if (event) pool.overwrite_after(*event);
 }
 
-void SegmentDecoder::Impl::end_turn(const Turn& turn, StageSeconds spent, std::optional<SegmentContent> content,
+void SegmentDecoder::Impl::end_turn(const Turn& turn, StageSeconds spent, std::optional<SegmentContent> found,
                                     std::exception_ptr failure) {
   std::lock_guard lock(mutex);
   StageSeconds& stage = stages[turn.segment.script];
@@ -314,7 +314,7 @@ void SegmentDecoder::Impl::end_turn(const Turn& turn, StageSeconds spent, std::o
   stage.store += spent.store;
   stage.frames += spent.frames;
   busy.leave();
-  turn.pool.end_fill(turn.claim.slot, std::move(content));
+  turn.pool.end_fill(turn.claim.slot, std::move(found));
   if (failure) failures[{turn.segment.script, turn.segment.begin}] = failure;
   changed.notify_all();
 }
@@ -383,7 +383,7 @@ void SegmentDecoder::begin_step(std::int64_t step) {
 SegmentDecoder::Held SegmentDecoder::wait_for(const Segment& segment) {
   Impl& my = *impl_;
   const Clock::time_point asked = Clock::now();
-  const ScriptPool& pool = my.pools.at(segment.script);
+  ScriptPool& pool = my.pools.at(segment.script);
   std::unique_lock lock(my.mutex);
   std::optional<int> slot;
   std::exception_ptr failure;

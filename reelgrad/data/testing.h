@@ -14,7 +14,8 @@ namespace reelgrad::testing_data {
 
 // Every sample of the input is another number: (frame * 2048 + y * 64 + x) / 2^20, 64x32 GrayS; the target repeats each
 // pixel twice in both directions. Variables: frames; sleep, seconds a frame; log, a file that gets a character for each
-// input frame made; fail, a frame that raises; field, a frame that is flagged interlaced.
+// input frame made; fail, a frame that raises; field, a frame that is flagged interlaced; hold, frames that show the
+// same picture; cut, a frame that begins a scene.
 inline constexpr int kNumberedWidth = 64, kNumberedHeight = 32;
 inline const char* const kNumberedScript = R"(
 import time
@@ -27,6 +28,8 @@ sleep = float(variables.get("sleep", 0))
 log = variables.get("log", "")
 fail = int(variables.get("fail", -1))
 field = int(variables.get("field", -1))
+hold = int(variables.get("hold", 1))
+cut = int(variables.get("cut", -1))
 def number(n, f):
     time.sleep(sleep)
     if n == fail:
@@ -36,7 +39,9 @@ def number(n, f):
             file.write("x")
     f = f.copy()
     y, x = np.mgrid[0:32, 0:64]
-    np.asarray(f[0])[:] = ((n * 2048 + y * 64 + x) / 2**20).astype(np.float32)
+    np.asarray(f[0])[:] = ((n // hold * hold * 2048 + y * 64 + x) / 2**20).astype(np.float32)
+    if n == cut:
+        f.props._SceneChangePrev = 1
     if n == field:
         f.props._FieldBased = 2
     return f

