@@ -37,8 +37,9 @@ class PhiloxStream {
   }
 
   // Uniform in [0, bound), bound > 0, below 2^32. The bias (bound / 2^32) is below what training can see.
-  std::int64_t below(std::int64_t bound) {
-    return static_cast<std::int64_t>((std::uint64_t{next()} * static_cast<std::uint64_t>(bound)) >> 32);
+  std::int64_t below(std::int64_t bound) { return below(next(), bound); }
+  static std::int64_t below(std::uint32_t draw, std::int64_t bound) {
+    return static_cast<std::int64_t>((std::uint64_t{draw} * static_cast<std::uint64_t>(bound)) >> 32);
   }
 
   // Uniform in [0, 1).

@@ -12,7 +12,6 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/philox.h"
-#include "reelgrad/data/segment_content.h"
 
 namespace reelgrad {
 namespace {
@@ -174,9 +173,7 @@ Sample Sampler::sample(std::int64_t step, int i, int rank) const {
   Sample sample;
   sample.segment = drawn.index;
   sample.draw = stream.next();
-  const std::vector<int> plain =
-      place_window(sample.draw, plain_content(drawn.frames), config_.window, config_.frame_step);
-  sample.frame = drawn.begin + plain.front();
+  sample.frame = drawn.begin + PhiloxStream::below(sample.draw, drawn.frames - config_.window_reach() + 1);
   const PictureSize size = track.size_of(sample.frame);
   sample.x = static_cast<int>(stream.below(size.width - config_.crop_px + 1));
   sample.y = static_cast<int>(stream.below(size.height - config_.crop_px + 1));

@@ -133,7 +133,7 @@ struct SegmentDecoder::Impl {
   void end_turn(const Turn& turn, StageSeconds spent, std::optional<SegmentContent> found, std::exception_ptr failure);
 
   // --- Consumer ---
-  void watch_waits(Clock::time_point asked);
+  void watch_waits();
   void say_rates(Clock::time_point now);
   void warn_of_waits(double share);
 
@@ -319,10 +319,9 @@ void SegmentDecoder::Impl::end_turn(const Turn& turn, StageSeconds spent, std::o
   changed.notify_all();
 }
 
-// Expects the lock; `asked`: when the segment that is there now was asked for.
-void SegmentDecoder::Impl::watch_waits(Clock::time_point asked) {
+// Expects the lock. Looked at once a step: a step without waiting must cost nothing.
+void SegmentDecoder::Impl::watch_waits() {
   const Clock::time_point now = Clock::now();
-  waits.add(asked, now);
   if (!waits.started()) {
     if (to_decode <= filled) return;
     waits.start(now);
@@ -331,7 +330,6 @@ void SegmentDecoder::Impl::watch_waits(Clock::time_point asked) {
     waited_seconds = 0;
     return;
   }
-  waited_seconds += seconds_between(asked, now);
   const std::optional<double> share = waits.share(now);
   if (!share) return;
   say_rates(now);
@@ -377,25 +375,30 @@ void SegmentDecoder::begin_step(std::int64_t step) {
   std::lock_guard lock(impl_->mutex);
   impl_->step = step;
   impl_->first_needed = std::max(impl_->first_needed, impl_->sampler.first_resident(step));
+  impl_->watch_waits();
   impl_->changed.notify_all();
 }
 
 SegmentDecoder::Held SegmentDecoder::wait_for(const Segment& segment) {
   Impl& my = *impl_;
-  const Clock::time_point asked = Clock::now();
   ScriptPool& pool = my.pools.at(segment.script);
   std::unique_lock lock(my.mutex);
-  std::optional<int> slot;
-  std::exception_ptr failure;
-  my.changed.wait(lock, [&] {
-    slot = pool.find(segment.begin, segment.index);
-    if (slot) return true;
-    const auto found = my.failures.find({segment.script, segment.begin});
-    failure = found == my.failures.end() ? my.broken : found->second;
-    return failure != nullptr;
-  });
-  if (!slot) std::rethrow_exception(failure);
-  my.watch_waits(asked);
+  std::optional<int> slot = pool.find(segment.begin, segment.index);
+  if (!slot) {
+    const Clock::time_point asked = Clock::now();
+    std::exception_ptr failure;
+    my.changed.wait(lock, [&] {
+      slot = pool.find(segment.begin, segment.index);
+      if (slot) return true;
+      const auto found = my.failures.find({segment.script, segment.begin});
+      failure = found == my.failures.end() ? my.broken : found->second;
+      return failure != nullptr;
+    });
+    if (!slot) std::rethrow_exception(failure);
+    const Clock::time_point now = Clock::now();
+    my.waits.add(asked, now);
+    my.waited_seconds += seconds_between(asked, now);
+  }
   return {pool, *slot, pool.stored(*slot)};
 }
 

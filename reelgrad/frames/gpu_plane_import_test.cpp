@@ -291,7 +291,8 @@ TEST_F(GpuPlaneImportTest, DescriptorsAndImportsDoNotGrow) {
     RecordProperty("frames_per_second", static_cast<int>(500 / seconds.count()));
     read(100);
   }
-  EXPECT_LE(after, before + 2) << "open file descriptors after 200 and 700 frames; " << text(target().counts());
+  // Frames in flight have a few open; a descriptor lost with each frame would be 500 more.
+  EXPECT_LE(after, before + 50) << "open file descriptors after 200 and 700 frames; " << text(target().counts());
   EXPECT_LE(target().counts().imports, 32) << text(target().counts());
   EXPECT_GE(target().counts().frames, 800) << text(target().counts());
   EXPECT_EQ(target().counts().open_imports, 0) << "the clip has gone: " << text(target().counts());
