@@ -12,6 +12,7 @@
 #include "reelgrad/cli/commands.h"
 #include "reelgrad/cli/common.h"
 #include "reelgrad/clip/interlaced.h"
+#include "reelgrad/clip/timeline.h"
 #include "reelgrad/clip/video_writer.h"
 #include "reelgrad/clip/window_reader.h"
 
@@ -80,9 +81,7 @@ FrameRange frame_range(const std::string& text, std::int64_t frames) {
 
 // A variable clip's fps is an average, which its frames' own durations do not equal.
 bool has_constant_rate(const Clip& clip) {
-  const ClipInfo& info = clip.info();
-  const Rational duration = clip.frame(0).duration();
-  return info.fps.num > 0 && duration.num * info.fps.num == duration.den * info.fps.den;
+  return fits_rate(clip.frame(0).duration(), clip.info().fps);
 }
 
 // Audio is taken along from video files only: a script may have cut or reordered its frames.
@@ -106,10 +105,7 @@ void apply(ApplyArguments& arguments) {
   if (!std::filesystem::exists(arguments.restore.model)) {
     fail(fmt::format("{}: no such model", arguments.restore.model.string()));
   }
-  std::error_code ignored;
-  if (std::filesystem::equivalent(arguments.clip.path, arguments.writer.output, ignored)) {
-    fail_usage(fmt::format("-o {}: is the clip that is read; write to another file", arguments.writer.output.string()));
-  }
+  refuse_output_over_input(arguments.writer.output, arguments.clip.path);
   if (arguments.writer.output == "-") arguments.writer.standard_output = console::take_stdout();
   const Script script = open_clip_argument(arguments.clip);
   const Clip clip = input_clip(script);

@@ -30,6 +30,17 @@ Script open_clip_argument(const ClipArgument& clip, const std::optional<CardId>&
       {.args = clip.args, .on_progress = [&](const std::string& text) { progress.update(text); }, .card = card});
 }
 
+void refuse_output_over_input(const std::filesystem::path& output, const std::filesystem::path& clip) {
+  std::error_code ignored;
+  const bool same = std::filesystem::equivalent(clip, output, ignored);
+  const bool one_of_its_images =
+      std::filesystem::exists(output, ignored) && std::filesystem::is_directory(clip, ignored) &&
+      std::filesystem::equivalent(clip, std::filesystem::absolute(output).parent_path(), ignored);
+  if (!same && !one_of_its_images) return;
+  fail_usage(fmt::format("-o {}: is {} that is read; write to another file", output.string(),
+                         same ? "the clip" : "an image of the clip"));
+}
+
 void add_restore_options(CLI::App& command, RestoreRequest& request) {
   command.add_option("--device", request.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--precision", request.precision, "auto (fp16 on a card, fp32 on the CPU), fp32, fp16 or bf16")

@@ -21,6 +21,9 @@ std::map<std::string, std::string> parse_args(const std::vector<std::string>& ar
 // With `card`, its frames are to come to that card where they can.
 Script open_clip_argument(const ClipArgument& clip, const std::optional<CardId>& card = {});
 
+// Throws usage where writing `output` would destroy the clip, or one image of a folder.
+void refuse_output_over_input(const std::filesystem::path& output, const std::filesystem::path& clip);
+
 // --device, --precision, --tile, --overlap and the colour overrides.
 void add_restore_options(CLI::App& command, RestoreRequest& request);
 

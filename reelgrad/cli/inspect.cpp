@@ -66,7 +66,7 @@ std::optional<CardId> first_card(std::string& why_not) {
   return card;
 }
 
-// Which way frames come to a network, and why not the other.
+// Which way frames come to training, and why not the other.
 json describe_frames(const Script& script, const std::string& no_card) {
   json first;
   std::vector<std::string> each;

@@ -18,6 +18,7 @@ void preview(PreviewArguments& arguments) {
   if (const std::filesystem::path& output = arguments.request.output; output.extension() != ".png") {
     fail_usage(fmt::format("-o {}: a preview is a .png", output.string()));
   }
+  refuse_output_over_input(arguments.request.output, arguments.request.clip.path);
   {
     FrameProgress progress("frame");
     engine().preview(arguments.request, progress).raise();

@@ -53,7 +53,8 @@ class Clip {
 
 struct OpenOptions {
   std::map<std::string, std::string> args;  // variables set in a .vpy
-  // Called while a video file is indexed the first time, with a line of text for a person.
+  // Called while a video file is indexed the first time, and while the headers of images are read, with a line of text
+  // for a person.
   std::function<void(const std::string&)> on_progress;
   int threads = 0;               // of VapourSynth's core; 0: all cores
   std::int64_t cache_bytes = 0;  // VapourSynth's frame cache limit; 0: its default

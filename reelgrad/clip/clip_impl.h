@@ -28,8 +28,7 @@ struct Clip::Impl {
   // Takes the node. `host_reason` says why its frames are not in a card's memory, when they are not. Throws usage when
   // the node's format or size is variable or not supported.
   Impl(std::shared_ptr<const Core> owner, VSNode* owned_node, std::string clip_name, std::string host_reason);
-  // Of a node whose frames have `clip_info`'s format and at most its size (image_pairs.h).
-  // `image_files` names each.
+  // Of a node whose frames have `clip_info`'s format and at most its size (image_pairs.h). `image_files` names each.
   Impl(std::shared_ptr<const Core> owner, VSNode* owned_node, std::string clip_name, const ClipInfo& clip_info,
        std::vector<std::string> image_files);
   // `from`, of frames that a card's reader makes; takes the node.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -136,8 +138,28 @@ VSNode* read_images(const Core& core, const SourcePlugin& plugin, const std::vec
   return call.invoke(error);
 }
 
+// A JPEG ends with the marker FF D9, after which programs may have left a little more. Decoders fill what is missing
+// with gray and say nothing.
+bool is_cut_short(const fs::path& file) {
+  std::string extension = file.extension().string();
+  std::ranges::transform(extension, extension.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (extension != ".jpg" && extension != ".jpeg") return false;
+  constexpr std::streamoff kTail = 1 << 16;
+  std::ifstream stream(file, std::ios::binary | std::ios::ate);
+  const std::streamoff size = stream.tellg();
+  if (size <= 0) return false;  // the reader will say what is wrong
+  std::string tail(static_cast<std::size_t>(std::min(size, kTail)), '\0');
+  stream.seekg(size - static_cast<std::streamoff>(tail.size()));
+  stream.read(tail.data(), static_cast<std::streamsize>(tail.size()));
+  return tail.starts_with("\xff\xd8") || size > kTail ? tail.find("\xff\xd9") == std::string::npos : false;
+}
+
 Header read_header(const Core& core, const SourcePlugin& plugin, const fs::path& file) {
   Header header;
+  if (is_cut_short(file)) {
+    header.problem = fmt::format("{}: the JPEG is cut short: its end is missing", file.string());
+    return header;
+  }
   std::string error;
   VSNode* node = read_images(core, plugin, {file.string()}, error);
   if (!node) {
@@ -277,8 +299,10 @@ struct PictureCheck {
   // Empty: as its header said.
   std::string problem(const VSFrame* frame, std::size_t n) const {
     const PictureSize size{api->getFrameWidth(frame, 0), api->getFrameHeight(frame, 0)};
-    if (size == sizes[n] && to_video_format(*api->getVideoFrameFormat(frame)) == format) return {};
-    return fmt::format("was {} when training began and is {} now", size_text(sizes[n]), size_text(size));
+    const auto now = to_video_format(*api->getVideoFrameFormat(frame));
+    if (size == sizes[n] && now == format) return {};
+    return fmt::format("was {} {} when its header was read and is {} {} now", size_text(sizes[n]), format.name(),
+                       size_text(size), now ? now->name() : "of an unknown format");
   }
 };
 
@@ -361,7 +385,9 @@ ImagePairs ImagePairs::open(const fs::path& inputs_at, const fs::path& targets_a
   const fs::path input_folder = without_slash(inputs_at), target_folder = without_slash(targets_at);
   auto impl = std::make_shared<Impl>();
   impl->pairs = match(input_folder, target_folder);
-  impl->core = std::make_shared<Core>(target_folder.string(), options);
+  OpenOptions core_options = options;
+  core_options.on_progress = nullptr;  // the core outlives what it refers to, and images are not indexed
+  impl->core = std::make_shared<Core>(target_folder.string(), core_options);
   impl->plugin = image_plugin(*impl->core);
   impl->scale = scale;
   const auto headers = [&](fs::path ImagePair::*side) {

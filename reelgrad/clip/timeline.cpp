@@ -1,5 +1,7 @@
 #include "reelgrad/clip/timeline.h"
 
+#include <cmath>
+
 #include <numeric>
 
 namespace reelgrad {
@@ -46,6 +48,12 @@ void Timeline::advance(Rational duration) {
   const auto whole = static_cast<std::int64_t>(den);
   const std::int64_t common = std::gcd(part, whole);
   rest_ = {part / common, whole / common};
+}
+
+bool fits_rate(Rational duration, Rational fps) {
+  if (duration.num <= 0 || duration.den <= 0 || fps.num <= 0 || fps.den <= 0) return false;
+  const double seconds = static_cast<double>(duration.num) / static_cast<double>(duration.den);
+  return std::abs(seconds - static_cast<double>(fps.den) / static_cast<double>(fps.num)) <= 0.001;
 }
 
 }  // namespace reelgrad

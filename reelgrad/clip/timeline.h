@@ -5,6 +5,10 @@
 
 namespace reelgrad {
 
+// True where a frame of this duration belongs to a clip of this constant rate: exactly, or within the millisecond to
+// which Matroska rounds. False where the rate or the duration is not set.
+bool fits_rate(Rational duration, Rational fps);
+
 // Turns a sequence of durations into timestamps without drift: the sum is kept exactly, only what is handed out is
 // rounded to the tick, and nothing is rounded where every duration is a whole number of ticks.
 class Timeline {

@@ -48,5 +48,14 @@ TEST(Timeline, UnusualFrameRatesFit) {
   }
 }
 
+TEST(FitsRate, TakesWhatMatroskaRoundsToMilliseconds) {
+  EXPECT_TRUE(fits_rate({1001, 24000}, {24000, 1001}));
+  EXPECT_TRUE(fits_rate({42, 1000}, {24, 1}));
+  EXPECT_TRUE(fits_rate({33, 1000}, {30, 1}));
+  EXPECT_FALSE(fits_rate({83, 1000}, {24, 1}));
+  EXPECT_FALSE(fits_rate({1, 24}, {0, 1}));
+  EXPECT_FALSE(fits_rate({0, 1}, {24, 1}));
+}
+
 }  // namespace
 }  // namespace reelgrad

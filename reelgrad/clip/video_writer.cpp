@@ -124,8 +124,7 @@ class Y4mSink final : public Sink {
   }
 
   void write(const FrameView& frame, Rational duration) override {
-    const bool constant = duration.num <= 0 || (fps_.num > 0 && duration.num * fps_.num == duration.den * fps_.den);
-    if (!constant) {
+    if (duration.num > 0 && !fits_rate(duration, fps_)) {
       log::warn_once("y4m-vfr",
                      "the frame rate of this clip varies, Y4M holds a single one: timestamps are lost (write "
                      "to .mkv to keep them)");

@@ -54,8 +54,10 @@ const Devices& list_devices(const Api& vk) {
 // The index of the card among Vulkan's devices, or -1; into `support` its name, or why it cannot be used.
 int find_device(const Api& vk, const CardId& card, CardSupport& support) {
   const Devices& devices = list_devices(vk);
-  if (devices.count < 0) support.why_not = fmt::format("Vulkan cannot be used: {}", devices.error);
-  if (devices.count < 0) return -1;
+  if (devices.count < 0) {
+    support.why_not = fmt::format("Vulkan cannot be used: {}", devices.error);
+    return -1;
+  }
   std::vector<std::string> others;
   for (int i = 0; i < devices.count; ++i) {
     const VSVulkanDeviceListEntry& entry = devices.entries[i];

@@ -7,6 +7,7 @@
 #include "reelgrad/base/error.h"
 #include "reelgrad/config/config.h"
 #include "reelgrad/data/loader.h"
+#include "reelgrad/frames/gpu_plane_import.h"
 #include "reelgrad/frames/loader.h"
 
 namespace reelgrad {
@@ -57,8 +58,13 @@ torch::Device numbered(torch::Device device) {
   return device.is_cpu() || device.has_index() ? device : c10::impl::VirtualGuardImpl(device.type()).getDevice();
 }
 
-Script open_script(const ScriptConfig& script) {
-  return Script::open(script.path, {.args = script.args});
+std::vector<TrainingClip> open_clips(const Config& config, torch::Device device) {
+  std::vector<TrainingClip> clips = open_training_clips(config, [&](const ScriptConfig& script) {
+    return Script::open(script.path,
+                        {.args = script.args, .cache_bytes = kTrainingCacheBytes, .card = card_of(device)});
+  });
+  keep_on_card(clips, device);
+  return clips;
 }
 
 }  // namespace
@@ -67,7 +73,7 @@ struct FrameLoader::Impl {
   Impl(const Config& config, const FrameLoaderOptions& options)
       : batch(options.batch),
         next_batch(options.first_batch),
-        loader(open_training_clips(config, open_script), config, numbered(options.device), options.first_batch) {}
+        loader(open_clips(config, numbered(options.device)), config, numbered(options.device), options.first_batch) {}
 
   int batch;
   std::int64_t next_batch;

@@ -91,6 +91,7 @@ struct TrainingLoader::Impl {
   NetworkColor color;
   int scale;
   torch::MemoryFormat layout;
+  std::shared_ptr<c10::Event> last_read;  // of a card: the gathers launched so far; null: none yet
   SegmentDecoder decoder;
 };
 
@@ -145,9 +146,11 @@ Batch TrainingLoader::next(std::int64_t step, int first, int count) {
   const c10::Stream stream = current_stream(my.device);
   stored.order_before(stream);
   jobs.run(my.device);
-  auto read = std::make_shared<c10::Event>(my.device.type());
-  read->record(stream);
-  my.decoder.read_until(std::move(read));
+  // Behind the gathers before it too, should they have run on another stream.
+  if (my.last_read) my.last_read->block(stream);
+  my.last_read = std::make_shared<c10::Event>(my.device.type());
+  my.last_read->record(stream);
+  my.decoder.read_until(my.last_read);
   return batch;
 }
 

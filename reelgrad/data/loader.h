@@ -49,6 +49,12 @@ std::vector<TrainingClip> open_training_clips(const Config& config,
                                               const std::function<Script(const ScriptConfig&)>& open,
                                               const OpenOptions& for_images = {});
 
+// VapourSynth's cache in training: a frame is asked for once a turn, so that only filters' neighbours gain by it.
+inline constexpr std::int64_t kTrainingCacheBytes = std::int64_t{512} << 20;
+
+// The clips with those frames that VapourSynth makes on this card left there (Clip::on_gpu); nothing for the CPU.
+void keep_on_card(std::vector<TrainingClip>& clips, torch::Device device);
+
 SamplerConfig sampler_config(const Config& config);
 
 struct LoaderOptions {
@@ -60,8 +66,8 @@ struct LoaderOptions {
   int decoders = 0;  // threads, each with a segment at a time; 0: two a script, up to 8
 };
 
-// One consumer thread; threads of its own decode. The samples, and the bits of the batches, depend on the
-// configuration and the step alone: a slow decoder makes next() wait.
+// One consumer thread; threads of its own decode. The samples depend on the configuration and the step
+// alone, and so do the bits of the batches on one kind of device: a slow decoder makes next() wait.
 class TrainingLoader : public BatchSource {
  public:
   // `first_step`: where a resumed run goes on.

@@ -2,7 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <set>
 
 #include "reelgrad/base/error.h"
@@ -422,8 +426,79 @@ TEST_F(TrainingLoaderTest, WarnsWhenTrainingWaitsForTheScript) {
 TEST_F(TrainingLoaderTest, SaysWhatItHolds) {
   Config config = numbered_config(numbered_);
   TrainingLoader loader(open_clips(config), config, torch::kCPU, 0);
-  // 8 samples a step use up 2 segments of 4 frames: 2 beyond the 3 resident ones, and one for the second decoder.
-  EXPECT_EQ(loader.describe(), "40 frames in 10 segments of up to 4; pool of 24 frames in host memory (960.0 KiB)");
+  // 8 samples a step use up 2 segments of 4 frames: 2 beyond the 3 resident ones.
+  EXPECT_EQ(loader.describe(), "40 frames in 10 segments of up to 4; pool of 20 frames in host memory (800.0 KiB)");
+}
+
+// What 50,000 decoded frames leave behind. Resident memory and descriptors are compared after the first fifth and at
+// the end.
+std::int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t total = 0, resident = 0;
+  file >> total >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+std::ptrdiff_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+}
+
+void expect_nothing_grows(const Config& config, std::vector<TrainingClip> clips, torch::Device device) {
+  constexpr std::int64_t kFrames = 50'000;
+  const std::int64_t steps = kFrames / config.data.batch;  // each frame gives one crop
+  TrainingLoader loader(std::move(clips), config, device, 0);
+  std::int64_t bytes = 0;
+  std::ptrdiff_t descriptors = 0;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    loader.next(step, 0, config.data.batch);
+    if (step != steps / 5) continue;
+    bytes = resident_bytes();
+    descriptors = open_descriptors();
+  }
+  EXPECT_LE(static_cast<double>(resident_bytes()), 1.02 * static_cast<double>(bytes));
+  EXPECT_LE(open_descriptors(), descriptors + 50);  // those of frames in flight
+}
+
+Config growth_config(const test::TemporaryFolder& folder) {
+  Config config = numbered_config(folder.write("plain.vpy", R"(
+import vapoursynth as vs
+core = vs.core
+clip = core.std.BlankClip(width=256, height=128, format=vs.YUV420P8, length=4000)
+clip = core.std.SetFrameProps(clip, _Matrix=1)
+small = core.resize.Bicubic(clip, 128, 64)
+if globals().get("card"):
+    clip, small = core.std.GPUUpload(clip), core.std.GPUUpload(small)
+clip.set_output(0)
+small.set_output(1)
+)"));
+  config.data.batch = 64;
+  config.data.segment_frames = 16;
+  config.data.pool_frames = 64;
+  config.data.color = "rgb";
+  return config;
+}
+
+// What VapourSynth keeps up to its limit is no growth.
+constexpr std::int64_t kSmallCache = 8 << 20;
+
+std::vector<TrainingClip> clips_in_memory(const Config& config) {
+  return open_training_clips(
+      config, [](const ScriptConfig& script) { return Script::open(script.path, {.cache_bytes = kSmallCache}); });
+}
+
+TEST(TrainingLoaderSlowTest, NothingGrowsOver50000Frames) {
+  const test::TemporaryFolder folder;
+  const Config config = growth_config(folder);
+  expect_nothing_grows(config, clips_in_memory(config), torch::kCPU);
+}
+
+// Of a script whose outputs lie in the card's memory when its variable `card` is set.
+std::vector<TrainingClip> clips_on_card(const Config& config, torch::Device card) {
+  std::vector<TrainingClip> clips = open_training_clips(config, [&](const ScriptConfig& script) {
+    return Script::open(script.path, {.args = {{"card", "1"}}, .cache_bytes = kSmallCache, .card = card_of(card)});
+  });
+  keep_on_card(clips, card);
+  return clips;
 }
 
 class TrainingLoaderGpuTest : public TrainingLoaderTest {
@@ -473,18 +548,18 @@ TEST_F(TrainingLoaderGpuTest, FramesOnTheCardGiveTheSameBatches) {
   config.data.window = 3;  // cuts and repetitions are looked for, on the card too
   const torch::Device card(torch::kCUDA, 0);
   const std::vector<Batch> host = batches(config, open_clips(config), 0, 20, card);
-  std::vector<TrainingClip> clips = open_training_clips(config, [&](const ScriptConfig& script) {
-    return Script::open(script.path, {.args = {{"card", "1"}}, .card = card_of(card)});
-  });
-  const CudaFrameTarget target(card);
-  for (TrainingClip& clip : clips) {
-    clip.pair.target = clip.pair.target.on_gpu(target);
-    clip.pair.input = clip.pair.input.on_gpu(target);
-    if (!clip.pair.input.frame_path().gpu) GTEST_SKIP() << clip.pair.input.frame_path().why;
-  }
+  const std::vector<TrainingClip> clips = clips_on_card(config, card);
+  if (const FramePath& path = clips[0].pair.input.frame_path(); !path.gpu) GTEST_SKIP() << path.why;
   for (const FramePool::Place place : {FramePool::Place::device, FramePool::Place::pinned_host}) {
     expect_equal(host, batches(config, clips, 0, 20, card, {.place = place}));
   }
+}
+
+TEST_F(TrainingLoaderGpuTest, NothingGrowsOver50000Frames) {
+  const Config config = growth_config(folder_);
+  const torch::Device card(torch::kCUDA, 0);
+  expect_nothing_grows(config, clips_in_memory(config), card);
+  expect_nothing_grows(config, clips_on_card(config, card), card);
 }
 
 TEST_F(TrainingLoaderGpuTest, SlotsAreNotOverwrittenWhileTheCardStillReadsThem) {

@@ -59,6 +59,11 @@ std::optional<int> ScriptPool::find(std::int64_t begin, std::int64_t index) cons
   return static_cast<int>(slot - slots_.begin());
 }
 
+bool ScriptPool::has_room(std::int64_t begin, std::int64_t first_needed) const {
+  return std::ranges::any_of(
+      slots_, [&](const Slot& s) { return s.begin == begin || (!s.filling && s.last_use < first_needed); });
+}
+
 std::optional<ScriptPool::Claim> ScriptPool::claim(std::int64_t begin, std::int64_t index, std::int64_t first_needed) {
   const auto held = std::ranges::find(slots_, begin, &Slot::begin);
   if (held != slots_.end()) {
@@ -70,7 +75,7 @@ std::optional<ScriptPool::Claim> ScriptPool::claim(std::int64_t begin, std::int6
   for (Slot& slot : slots_) {
     if (!slot.filling && (!oldest || slot.last_use < oldest->last_use)) oldest = &slot;
   }
-  TORCH_INTERNAL_ASSERT(oldest && oldest->last_use < first_needed, "Sampler::most_segments promised a free slot");
+  TORCH_INTERNAL_ASSERT(oldest && oldest->last_use < first_needed, "has_room() said so");
   const bool reused = oldest->begin >= 0;
   *oldest = {.begin = begin, .last_use = index, .filling = true};
   return Claim{static_cast<int>(oldest - slots_.data()), reused};

@@ -18,7 +18,7 @@ namespace reelgrad {
 // slot is written only between claim() and end_fill(), and read only after find() has given it.
 class ScriptPool {
  public:
-  // `segments` slots of `segment_frames` frames.
+  // `segments` slots of `segment_frames` frames. `uploads` carries both sides; null on the CPU only.
   ScriptPool(ClipPair pair, int segments, int segment_frames, FramePool::Place place, torch::Device device,
              ColorOverrides overrides, const std::shared_ptr<CardUploads>& uploads);
 
@@ -42,6 +42,8 @@ class ScriptPool {
     bool reused = false;  // batches may still be read from it
   };
   std::optional<Claim> claim(std::int64_t begin, std::int64_t index, std::int64_t first_needed);
+  // False while the slots that claim() could take are still being filled, for entries that no step has needed.
+  bool has_room(std::int64_t begin, std::int64_t first_needed) const;
   // With its content it may be found from now on; without, its filling has failed.
   void end_fill(int slot, std::optional<SegmentContent> content);
 

@@ -128,6 +128,7 @@ struct SegmentDecoder::Impl {
   // --- Decoding threads ---
   void decode();
   std::optional<Turn> next_turn();
+  bool may_decode() const;
   void fill(const Turn& turn);
   void wait_for_readers(ScriptPool& pool);
   void end_turn(const Turn& turn, StageSeconds spent, std::optional<SegmentContent> found, std::exception_ptr failure);
@@ -205,8 +206,7 @@ SegmentDecoder::Impl::Impl(const std::vector<TrainingClip>& clips, const Config&
     content.emplace(clip.span.script, content_options(clip, config.data));
   }
   const int threads = options.decoders > 0 ? options.decoders : decoder_count(static_cast<int>(pairs.size()));
-  // A thread can still be filling a slot whose entry the consumer has left behind: one more slot for each other thread.
-  const auto slots_of = [&](int script) { return sampler.most_segments(script, held) + threads - 1; };
+  const auto slots_of = [&](int script) { return sampler.most_segments(script, held); };
   std::size_t bytes = 0, largest = 0;
   std::int64_t frames = 0;
   for (const auto& [script, pair] : pairs) {
@@ -215,9 +215,10 @@ SegmentDecoder::Impl::Impl(const std::vector<TrainingClip>& clips, const Config&
     bytes += static_cast<std::size_t>(slots_of(script)) * segment_frames * ScriptPool::bytes_per_frame(pair);
     largest = std::max(largest, ScriptPool::largest_side_bytes(pair));
   }
-  const FramePool::Place place = options.place.value_or(choose_place(device, bytes, options.free_bytes));
+  const FramePool::Place place = options.place ? *options.place : choose_place(device, bytes, options.free_bytes);
+  // One for all: an event behind it is behind both sides of a pair.
   const std::shared_ptr<CardUploads> uploads =
-      place == FramePool::Place::device ? std::make_shared<CardUploads>(largest, kUploadSlots, device) : nullptr;
+      device.is_cuda() ? std::make_shared<CardUploads>(largest, kUploadSlots, device) : nullptr;
   for (const auto& [script, pair] : pairs) {
     pools.try_emplace(script, pair, slots_of(script), segment_frames, place, device, config.data.overrides, uploads);
   }
@@ -252,11 +253,19 @@ void SegmentDecoder::Impl::decode() {
   }
 }
 
+// Expects the lock. There is a slot for each entry that steps need; but another thread can still be filling one whose
+// entry the consumer has left behind meanwhile.
+bool SegmentDecoder::Impl::may_decode() const {
+  if (to_decode >= first_needed + held) return false;
+  const Segment next = sampler.segment(std::max(to_decode, first_needed));
+  return pools.at(next.script).has_room(next.begin, first_needed);
+}
+
 // Waits until the next entry of the schedule that is not held yet may be decoded; nullopt: the decoder ends.
 std::optional<SegmentDecoder::Impl::Turn> SegmentDecoder::Impl::next_turn() {
   std::unique_lock lock(mutex);
   while (true) {
-    changed.wait(lock, [&] { return stopping || to_decode < first_needed + held; });
+    changed.wait(lock, [&] { return stopping || may_decode(); });
     if (stopping) return std::nullopt;
     const Segment segment = sampler.segment(std::max(to_decode, first_needed));
     to_decode = segment.index + 1;

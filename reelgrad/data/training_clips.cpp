@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
+#include <map>
 #include <numeric>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/philox.h"
 #include "reelgrad/base/text.h"
 #include "reelgrad/data/loader.h"
+#include "reelgrad/frames/gpu_plane_import.h"
 
 namespace reelgrad {
 namespace {
@@ -165,6 +167,17 @@ std::vector<TrainingClip> open_training_clips(const Config& config,
     check_span(clips.back().span, sampler);
   }
   return clips;
+}
+
+void keep_on_card(std::vector<TrainingClip>& clips, torch::Device device) {
+  if (!device.is_cuda()) return;
+  const CudaFrameTarget card(device);
+  std::map<int, ClipPair> kept;  // by script, which may have given several spans
+  for (TrainingClip& clip : clips) {
+    const auto [entry, is_new] = kept.try_emplace(clip.span.script);
+    if (is_new) entry->second = {clip.pair.target.on_gpu(card), clip.pair.input.on_gpu(card), clip.pair.scale};
+    clip.pair = entry->second;
+  }
 }
 
 }  // namespace reelgrad

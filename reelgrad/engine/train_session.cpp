@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -33,6 +32,7 @@ Script open_script(const ScriptConfig& script, std::optional<CardId> card, Obser
   OpenOptions options = with_progress(observer);
   options.card = card;
   options.args = script.args;
+  options.cache_bytes = kTrainingCacheBytes;
   return Script::open(script.path, options);
 }
 
@@ -85,24 +85,15 @@ std::vector<ValidationClip> validation_clips(const Config& config, const std::ve
   return clips;
 }
 
-void say_frame_paths(const ClipPair& pair) {
-  for (const Clip& side : {pair.target, pair.input}) {
-    const FramePath& path = side.frame_path();
-    log::info(fmt::format("{}: frames come {}{}", side.name(), path.gpu ? "on the card" : "through host memory",
-                          path.why.empty() ? "" : fmt::format(" ({})", path.why)));
-  }
-}
-
-// Frames that VapourSynth makes on the training card stay there; validation takes all of them through host memory.
-void keep_on_card(std::vector<TrainingClip>& clips, torch::Device device) {
-  if (!device.is_cuda()) return;
-  const CudaFrameTarget card(device);
-  std::map<int, ClipPair> kept;  // by script, which may have given several spans
-  for (TrainingClip& clip : clips) {
-    const auto [entry, is_new] = kept.try_emplace(clip.span.script);
-    if (is_new) entry->second = {clip.pair.target.on_gpu(card), clip.pair.input.on_gpu(card), clip.pair.scale};
-    clip.pair = entry->second;
-    if (is_new) say_frame_paths(clip.pair);
+void say_frame_paths(const std::vector<TrainingClip>& clips) {
+  std::set<int> said;  // a script may have given several spans
+  for (const TrainingClip& clip : clips) {
+    if (!said.insert(clip.span.script).second) continue;
+    for (const Clip& side : {clip.pair.target, clip.pair.input}) {
+      const FramePath& path = side.frame_path();
+      log::info(fmt::format("{}: frames come {}{}", side.name(), path.gpu ? "on the card" : "through host memory",
+                            path.why.empty() ? "" : fmt::format(" ({})", path.why)));
+    }
   }
 }
 
@@ -177,7 +168,7 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
       config, [&](const ScriptConfig& script) { return open_script(script, card_of(device), observer); },
       with_progress(observer));
   std::vector<ValidationClip> validation = validation_clips(config, clips, observer);
-  keep_on_card(clips, device);
+  keep_on_card(clips, device);  // validation takes all frames through host memory
   const NetworkSpec spec = network_spec(config);
   const std::shared_ptr<Network> network = starting_network(config, spec, request.mode);
   std::unique_ptr<Validator> validator;
@@ -197,6 +188,7 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
     BestRecorder recorder(folder, result);
     if (resumed) recorder.remember(*resumed);
 
+    if (device.is_cuda()) say_frame_paths(clips);
     LoaderOptions loading;
     if (prefers_channels_last(device)) loading.layout = torch::MemoryFormat::ChannelsLast;
     TrainingLoader loader(std::move(clips), config, device, resumed ? resumed->step : 0, loading);
@@ -211,6 +203,8 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
     const TrainOutcome outcome = trainer.run(request.stop_at);
     result.step = trainer.step();
     result.interrupted = outcome == TrainOutcome::interrupted;
+    log::write_to_files(log::Level::info,
+                        fmt::format("{} at step {}", result.interrupted ? "interrupted" : "done", result.step));
     result.stopped_early = outcome == TrainOutcome::stopped_at;
   });
 }

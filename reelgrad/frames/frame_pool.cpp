@@ -51,6 +51,7 @@ FramePool::FramePool(VideoFormat format, int width, int height, int slots, Place
   memory_ = torch::empty({slots, slot_bytes}, torch::dtype(torch::kUInt8).device(device_));
   // The allocator may hand out memory that kernels queued on this stream still use; copies run on another one.
   c10::cuda::getCurrentCUDAStream(device_.index()).synchronize();
+  memory_.record_stream(uploads_->stream());  // nor reuse it, when the pool goes, before the copies are over
 }
 
 std::size_t FramePool::bytes_per_slot(const VideoFormat& format, int width, int height) {

@@ -18,7 +18,7 @@ namespace reelgrad {
 // `slots` pictures of one format, of at most one size. The place (card, pinned or plain host memory) never changes what
 // is read back. Threads may store() into different slots side by side. A slot is not rewritten while a gather that
 // reads it may run, and not read before it is complete: the caller orders both with overwrite_after() and stored()
-// (data/loader.h).
+// (data/segment_decoder.cpp).
 class FramePool {
  public:
   enum class Place { device, pinned_host, host };

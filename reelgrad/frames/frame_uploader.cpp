@@ -23,8 +23,8 @@ struct FrameUploader::Impl {
   int width, height;
   torch::Device device;
   PackedLayout layout;
+  torch::Tensor blocks;  // uint8 [in_flight, layout.bytes], on the card; outlives the copies that `uploads` waits for
   CardUploads uploads;
-  torch::Tensor blocks;                           // uint8 [in_flight, layout.bytes], on the card
   std::vector<std::shared_ptr<c10::Event>> read;  // by block: the conversion that reads it; null: none yet
   BoundedQueue<int> free;                         // blocks, the longest unused first
 
@@ -34,9 +34,9 @@ struct FrameUploader::Impl {
         height(clip_height),
         device(on),
         layout(format, width, height),
-        uploads(layout.bytes, in_flight, device),
         blocks(torch::empty({in_flight, static_cast<std::int64_t>(layout.bytes)},
                             torch::dtype(torch::kUInt8).device(device))),
+        uploads(layout.bytes, in_flight, device),
         read(static_cast<std::size_t>(in_flight)),
         free(static_cast<std::size_t>(in_flight)) {
     for (int block = 0; block < in_flight; ++block) free.push(block);
@@ -69,8 +69,12 @@ FrameUploader::FrameUploader(const VideoFormat& format, int width, int height, t
     : impl_(std::make_unique<Impl>(format, width, height, device, in_flight)) {}
 
 FrameUploader::~FrameUploader() {
-  for (const auto& event : impl_->read) {
-    if (event) event->synchronize();
+  try {
+    for (const auto& event : impl_->read) {
+      if (event) event->synchronize();
+    }
+  } catch (const c10::Error&) {
+    // A card that has failed: its user has the error already.
   }
 }
 

@@ -95,6 +95,7 @@ TEST(FramesTest, ImagesNeedNotBeContiguousSingles) {
 
 // Pictures of the pool, read back as tensors.
 void expect_pool_holds(const FramePool& pool, const std::vector<TestPicture>& pictures, torch::Device device) {
+  if (const auto stored = pool.stored()) stored->synchronize();
   const VideoFormat& format = pool.format();
   const int width = pictures[0].columns(0), height = pictures[0].rows(0);
   for (int slot = 0; slot < pool.slots(); ++slot) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 
 #include "reelgrad/base/error.h"
@@ -189,7 +190,8 @@ std::optional<fs::path> choose_checkpoint(const fs::path& folder) {
 // nullopt: none, or not to be read any more.
 std::optional<double> score_of(const fs::path& checkpoint) {
   try {
-    return read_state(checkpoint).score;
+    const std::optional<double> score = read_state(checkpoint).score;
+    return score && std::isnan(*score) ? std::nullopt : score;  // no best, and no rival of one
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -212,7 +214,7 @@ struct RunFolder::Impl {
 };
 
 void RunFolder::Impl::begin(const Config& config, RunMode mode) {
-  if (mode == RunMode::start) refuse_used(folder);
+  if (mode == RunMode::start || !holds_run(folder)) refuse_used(folder);
   require_room(folder);
   if (mode == RunMode::fresh) set_aside(folder);
   make_folder(folder);

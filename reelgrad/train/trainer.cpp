@@ -134,7 +134,7 @@ struct Trainer::Impl {
   TrainOutcome run(std::optional<std::int64_t> stop_at) {
     const std::int64_t end = std::min(stop_at.value_or(config.run.steps), config.run.steps);
     restart_clock();
-    if (validation_due && validator != nullptr) {
+    if (validation_due) {
       validate();
       if (validation_due) return TrainOutcome::interrupted;
       save();
@@ -144,7 +144,7 @@ struct Trainer::Impl {
         save();
         return TrainOutcome::interrupted;
       }
-      meter.add(step_op.run([&](int first, int count) { return batches.next(step, first, count); }, learning_rate()));
+      meter.add(step_op.run([&](int first, int count) { return next_batch(first, count); }, learning_rate()));
       ++step;
       if (scaler && step % kScalerCheckEvery == 0) check_scaler();
       if (is_due(config.run.log_every)) record();
@@ -154,6 +154,18 @@ struct Trainer::Impl {
       show_progress();
     }
     return step == config.run.steps ? TrainOutcome::finished : TrainOutcome::stopped_at;
+  }
+
+  // A frame that cannot be had ends the run, but not what it has learned: --resume goes on from there.
+  Batch next_batch(int first, int count) {
+    try {
+      return batches.next(step, first, count);
+    } catch (const Error& error) {
+      if (step == 0 || error.kind() == ErrorKind::out_of_memory) throw;
+      save();
+      throw Error(error.kind(),
+                  fmt::format("{}\nA checkpoint of step {} was saved: --resume goes on from it", error.what(), step));
+    }
   }
 
   bool is_due(std::int64_t every) const { return step % every == 0 || step == config.run.steps; }
@@ -250,7 +262,7 @@ struct Trainer::Impl {
     if (!result) return false;
     result->step = step;
     recorder.validation(*result);
-    if (best_score && result->score() <= *best_score) return false;
+    if (std::isnan(result->score()) || (best_score && result->score() <= *best_score)) return false;
     best_score = result->score();
     best_step = step;
     return true;
@@ -290,8 +302,8 @@ struct Trainer::Impl {
     if (const torch::Tensor* losses = training.find("meter.losses")) meter.load_state(*losses);
     restore_generator(training, "generator.cpu", torch::kCPU);
     if (device.is_cuda()) restore_generator(training, "generator.cuda", device);
-    validation_due = snapshot.validation_due;
-    saved_at = validation_due ? -1 : snapshot.step;  // written once more, with its score
+    validation_due = snapshot.validation_due && validator != nullptr;  // a run may go on without validation
+    saved_at = validation_due ? -1 : snapshot.step;                    // written once more, with its score
     best_score = snapshot.best_score;
     best_step = snapshot.best_step;
   }

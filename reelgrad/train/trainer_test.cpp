@@ -168,6 +168,28 @@ TEST(Trainer, KeepsTheEarlierOfTwoEqualScores) {
   EXPECT_EQ(recorder.checkpoints.back().best_step, 1);
 }
 
+TEST(Trainer, AFrameThatCannotBeHadEndsTheRunButNotWhatItHasLearned) {
+  struct Torn : BatchSource {
+    explicit Torn(BatchSource& whole) : source(whole) {}
+    Batch next(std::int64_t step, int first, int count) override {
+      if (step == 3) fail("a.vpy, output 0: frame 7: bad tape");
+      return source.next(step, first, count);
+    }
+    BatchSource& source;
+  };
+  const Config config = test::small_config();
+  auto batches = test::smooth_batches(config);
+  Torn torn(batches);
+  MemoryRecorder recorder;
+  try {
+    Trainer(config, test::small_network(1), torch::kCPU, torn, recorder, nullptr).run();
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("bad tape"), HasSubstr("step 3"), HasSubstr("--resume")));
+  }
+  EXPECT_THAT(recorder.events, ElementsAre("checkpoint 3"));
+}
+
 TEST(Trainer, AStopInAValidationSavesAndTheResumedRunBeginsWithIt) {
   struct Stopped : PictureValidator {
     bool stop = false;
@@ -201,6 +223,37 @@ TEST(Trainer, AStopInAValidationSavesAndTheResumedRunBeginsWithIt) {
   EXPECT_FALSE(second.checkpoints.front().validation_due);
   EXPECT_EQ(second.checkpoints.back().best_step, unbroken.checkpoints.back().best_step);
   test::expect_bit_equal(second.checkpoints.back().model, unbroken.checkpoints.back().model);
+}
+
+TEST(Trainer, AStoppedValidationDoesNotKeepARunWithoutValidationFromGoingOn) {
+  const Config config = test::small_config();
+  auto batches = test::smooth_batches(config);
+  MemoryRecorder first, second;
+  Trainer(config, test::small_network(1), torch::kCPU, batches, first, nullptr).run(5);
+  Snapshot stopped = first.checkpoints.back();
+  stopped.validation_due = true;
+  Trainer resumed(config, test::small_network(2), torch::kCPU, batches, second, nullptr);
+  resumed.restore(stopped);
+  EXPECT_EQ(resumed.run(), TrainOutcome::finished);
+  EXPECT_THAT(second.events, ElementsAre("record 8", "record 12", "checkpoint 12"));
+}
+
+TEST(Trainer, AScoreThatIsNoNumberIsNeverTheBest) {
+  struct Scores : Validator {
+    std::optional<ValidationRecord> validate(Network&, std::int64_t step, const std::function<bool()>&) override {
+      ValidationRecord record{.frames = 1};
+      record.ours.psnr_rgb = step == 2 ? 30 : NAN;
+      return record;
+    }
+  } validator;
+  Config config = test::small_config();
+  config.run.steps = 3;
+  config.validation.every = 1;
+  auto batches = test::smooth_batches(config);
+  MemoryRecorder recorder;
+  Trainer(config, test::small_network(1), torch::kCPU, batches, recorder, &validator).run();
+  EXPECT_EQ(recorder.checkpoints.back().best_step, 2);
+  EXPECT_EQ(recorder.checkpoints.back().best_score, 30);
 }
 
 TEST(Trainer, ValidatesTheAveragedWeightsAndChangesNothing) {
