@@ -1,9 +1,9 @@
 // In every program of a sanitized build: what AddressSanitizer must know about the libraries that it does not see into.
 
 extern "C" __attribute__((visibility("default"), used)) const char* __asan_default_options() {
-  return "detect_leaks=0"                 // Python and libtorch keep memory until the end, and more
-         ":detect_container_overflow=0"   // a std::vector filled inside libtorch has no annotations
-         ":protect_shadow_gap=0"          // CUDA maps memory there
-         ":alloc_dealloc_mismatch=0"      // malloc inside a library, delete in an inline function of its header
-         ":detect_odr_violation=0";       // the engine and the program each hold base/
+  return "detect_leaks=0"                // Python and libtorch keep memory until the end, and more
+         ":detect_container_overflow=0"  // a std::vector filled inside libtorch has no annotations
+         ":protect_shadow_gap=0"         // CUDA maps memory there
+         ":alloc_dealloc_mismatch=0"     // malloc inside a library, delete in an inline function of its header
+         ":detect_odr_violation=0";      // the engine and the program each hold base/
 }
