@@ -9,7 +9,8 @@ target_include_directories(reelgrad_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(reelgrad_options INTERFACE FMT_HEADER_ONLY VS_USE_LATEST_API VSSCRIPT_USE_LATEST_API)
 target_compile_options(reelgrad_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-missing-field-initializers -fno-gnu-unique>
-  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)  # false alarms of GCC 12 on std::string
+  # False alarms of GCC 12 on std::string; a unity build's main file is none of ours.
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict -Wno-subobject-linkage>)
 if(REELGRAD_WERROR)
   target_compile_options(reelgrad_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
@@ -30,10 +31,21 @@ if(REELGRAD_SANITIZE)
     $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:${CMAKE_CURRENT_LIST_DIR}/sanitizer_defaults.cpp>)
 endif()
 
+# The headers (LibTorch's, GoogleTest's, fmt's) cost more than our files: several are compiled as one, a target with
+# torch whole. Files that would clash have names of their own.
+function(reelgrad_unity target torch)
+  set(files 6)
+  if(torch)
+    set(files 0)
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files})
+endfunction()
+
 function(reelgrad_library name)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPS" ${ARGN})
   add_library(reelgrad_${name} STATIC ${arg_SOURCES})
   set_target_properties(reelgrad_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  reelgrad_unity(reelgrad_${name} ${arg_TORCH})
   target_link_libraries(reelgrad_${name} PUBLIC reelgrad_options)
   foreach(dep IN LISTS arg_DEPS)
     target_link_libraries(reelgrad_${name} PUBLIC reelgrad_${dep})
@@ -47,6 +59,7 @@ endfunction()
 function(reelgrad_test name)
   cmake_parse_arguments(arg "TORCH;LOADED_BY_PYTHON" "LABEL" "SOURCES;DEPS" ${ARGN})
   add_executable(${name}_test ${arg_SOURCES})
+  reelgrad_unity(${name}_test ${arg_TORCH})
   target_link_libraries(${name}_test PRIVATE reelgrad_options GTest::gmock GTest::gtest_main)
   foreach(dep IN LISTS arg_DEPS)
     target_link_libraries(${name}_test PRIVATE reelgrad_${dep})

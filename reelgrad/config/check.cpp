@@ -45,6 +45,27 @@ void check_effective_batch(const Config& config, Source& source) {
                             kLargestEffectiveBatch));
 }
 
+void check_loss(const LossConfig& loss, Source& source) {
+  const double sum = loss.l1 + loss.mse + loss.charbonnier + loss.huber + loss.ssim + loss.ms_ssim + loss.fft +
+                     loss.edge + loss.temporal;
+  if (sum == 0) source.report("loss.charbonnier", "all weights of the loss are 0: nothing would be trained");
+  if (loss.luma_weight + loss.chroma_weight == 0) {
+    source.report(written_one(source, {"loss.luma_weight", "loss.chroma_weight"}), "luma and chroma both weigh 0");
+  }
+}
+
+void check_optimizer(const OptimizerConfig& optimizer, Source& source) {
+  if (optimizer.nesterov && (optimizer.name != "sgd" || optimizer.momentum == 0)) {
+    source.report("optimizer.nesterov", "only for optimizer.name = \"sgd\" with a momentum");
+  }
+  for (std::size_t i = 0; i < optimizer.groups.size(); ++i) {
+    const double decay = optimizer.groups[i].weight_decay;
+    if (decay < 0 && decay != -1) {
+      source.report(fmt::format("optimizer.groups[{}].weight_decay", i), fmt::format("{} is below 0", decay));
+    }
+  }
+}
+
 void check_schedule(const Config& config, Source& source) {
   const ScheduleConfig& schedule = config.schedule;
   const auto& milestones = schedule.milestones;
@@ -59,9 +80,12 @@ void check_schedule(const Config& config, Source& source) {
   if (std::ranges::adjacent_find(milestones, std::greater_equal<>{}) != milestones.end()) {
     source.report("schedule.milestones", fmt::format("{} do not rise", fmt::join(milestones, ", ")));
   }
-  if (schedule.name != "cosine" && schedule.min_lr > 0) {
+  if (schedule.name != "cosine" && schedule.name != "linear" && schedule.min_lr > 0) {
     source.report("schedule.min_lr",
-                  fmt::format("only for schedule.name = \"cosine\", which is \"{}\"", schedule.name));
+                  fmt::format("only for schedule.name = \"cosine\" and \"linear\", which is \"{}\"", schedule.name));
+  }
+  if (schedule.name == "onecycle" && schedule.warmup_steps > 0) {
+    source.report("schedule.warmup_steps", "onecycle has a rise of its own: schedule.rise");
   }
   if (schedule.min_lr > config.optimizer.lr) {
     source.report("schedule.min_lr",
@@ -95,6 +119,8 @@ void check_pairs(const Config& config, Source& source) {
 void check_rules(const Config& config, Source& source) {
   check_data(config.data, source);
   check_effective_batch(config, source);
+  check_loss(config.loss, source);
+  check_optimizer(config.optimizer, source);
   check_schedule(config, source);
   check_validation(config.validation, source);
   check_pairs(config, source);

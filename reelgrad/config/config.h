@@ -17,6 +17,7 @@ struct RunConfig {
   std::string device = "auto";  // auto | cpu | cuda | cuda:N
   bool deterministic = false;
   std::int64_t log_every = 100;  // steps
+  std::string graph = "auto";    // auto | off: whole steps as one CUDA graph
 };
 
 // One script of the data set; `data.script = "a.vpy"` is a list of one with the defaults.
@@ -65,35 +66,65 @@ struct ModelConfig {
   std::map<std::string, std::string> options;  // the architecture's own, as text; checked against architectures.h
 };
 
+// Weights of the terms, which are added; 0: off.
 struct LossConfig {
-  std::string name = "charbonnier";  // l1 | charbonnier
-  double eps = 1e-6;                 // Charbonnier's epsilon: sqrt(d^2 + eps^2)
+  double l1 = 0, mse = 0, charbonnier = 1, huber = 0;
+  double ssim = 0, ms_ssim = 0, fft = 0, edge = 0, temporal = 0;
+  double charbonnier_eps = 1e-6;              // sqrt(d^2 + eps^2)
+  double huber_delta = 1;                     // where the parabola turns into a line
+  std::string edge_operator = "sobel";        // sobel | laplacian
+  double luma_weight = 1, chroma_weight = 1;  // in l1, mse, charbonnier and huber of rgb and yuv444
+};
+
+// Parameters whose names match have settings of their own.
+struct ParameterGroupConfig {
+  std::string match;         // a pattern: * is any text, ? any character
+  double lr_scale = 1;       // times the learning rate
+  double weight_decay = -1;  // -1: the optimizer's
 };
 
 struct OptimizerConfig {
-  std::string name = "adamw";  // adamw | adam
+  std::string name = "adamw";  // adamw | adam | sgd | lion | schedule_free_adamw
   double lr = 2e-4;
   double beta1 = 0.9, beta2 = 0.99;
   double eps = 1e-8;
+  double momentum = 0.9;  // sgd
+  bool nesterov = false;  // sgd
   double weight_decay = 0;
-  double clip_norm = 0;  // 0: off
-  int accumulate = 1;    // micro-batches a step; the effective batch is data.batch * accumulate
+  std::vector<std::string> no_decay;         // patterns of names whose weights do not decay
+  std::vector<ParameterGroupConfig> groups;  // the first that matches counts
+  double clip_norm = 0;                      // 0: off
+  double clip_value = 0;                     // 0: off
+  int accumulate = 1;                        // micro-batches a step; the effective batch is data.batch * accumulate
 };
 
 struct ScheduleConfig {
-  std::string name = "constant";         // constant | multistep | cosine
+  std::string name = "constant";         // constant | multistep | cosine | linear | onecycle
   std::int64_t warmup_steps = 0;         // linear from 0
   std::vector<std::int64_t> milestones;  // multistep: steps
   double gamma = 0.5;                    // multistep: factor at each
-  double min_lr = 0;                     // cosine: final value
+  double min_lr = 0;                     // cosine, linear: final value
+  double rise = 0.3;                     // onecycle: share of the run in which the rate rises to optimizer.lr
+  double start_divisor = 25;             // onecycle: the first rate is lr over this,
+  double end_divisor = 1e4;              // the last is the first over this
 };
 
 struct EmaConfig {
-  double decay = 0.999;  // 0: off
+  double decay = 0.999;    // 0: off
+  bool warmup = true;      // decay is at most (1 + n) / (10 + n) after n updates
+  std::int64_t every = 1;  // optimizer updates
 };
 
 struct PrecisionConfig {
   std::string amp = "auto";  // auto | off | fp16 | bf16
+  bool tf32 = true;          // float32 convolutions and products in TF32, where the card has it
+};
+
+struct MemoryConfig {
+  std::string checkpointing = "off";  // off | on | auto | a number of segments
+  bool offload = false;               // what checkpointing keeps lies in pinned host memory
+  std::string on_oom = "adapt";       // adapt | fail
+  std::int64_t reserve_mb = 512;      // MiB of the card left to others
 };
 
 struct ValidationConfig {
@@ -117,6 +148,7 @@ struct Config {
   ScheduleConfig schedule;
   EmaConfig ema;
   PrecisionConfig precision;
+  MemoryConfig memory;
   ValidationConfig validation;
   CheckpointConfig checkpoint;
 };

@@ -47,6 +47,13 @@ bool is_frames_or_empty(std::string_view text) {
   return text.empty() || is_frame_range(text);
 }
 
+bool is_checkpointing(std::string_view text) {
+  if (text == "off" || text == "on" || text == "auto") return true;
+  int segments = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), segments);
+  return error == std::errc{} && end == text.data() + text.size() && segments >= 1 && segments <= 4096;
+}
+
 std::vector<std::string> split_choices(std::string_view choices) {
   std::vector<std::string> words;
   for (;;) {

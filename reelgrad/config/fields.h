@@ -20,12 +20,14 @@ struct Field {
   bool (*accepts)(std::string_view) = nullptr;  // of a string without choices
   std::string_view accepted = {};               // what `accepts` allows, in words
   bool is_run_folder = false;                   // a path against the working directory that need not exist
+  bool may_be_integer = false;                  // a string that may also be written as an integer
   std::string_view default_text = {};           // where the default is not the member's
 };
 
 bool is_run_name(std::string_view text);
 bool is_device_name(std::string_view text);
 bool is_frames_or_empty(std::string_view text);
+bool is_checkpointing(std::string_view text);
 
 inline constexpr double kMostSteps = 1'000'000'000;
 
@@ -52,6 +54,9 @@ void fields(V& v, RunConfig& c) {
                   .unit = "steps",
                   .min = 1,
                   .max = kMostSteps});
+  v(c.graph, {.key = "graph",
+              .help = "on a card each step is replayed as one CUDA graph, where the network allows it",
+              .choices = "auto|off"});
 }
 
 template <class V>
@@ -151,20 +156,65 @@ void fields(V& v, ModelConfig& c) {
 
 template <class V>
 void fields(V& v, LossConfig& c) {
-  v(c.name, {.key = "name", .help = "mean over all samples of a pixel's loss", .choices = "l1|charbonnier"});
-  v(c.eps, {.key = "eps", .help = "Charbonnier's epsilon: sqrt(d^2 + eps^2)", .min = 0, .max = 1, .above_min = true});
+  const auto weight = [&](double& value, std::string_view key, std::string_view help) {
+    v(value, {.key = key, .help = help, .min = 0, .max = 1e6});
+  };
+  weight(c.l1, "l1", "weight of the mean absolute difference");
+  weight(c.mse, "mse", "weight of the mean squared difference");
+  weight(c.charbonnier, "charbonnier", "weight of the mean of sqrt(d^2 + eps^2); 0 when another weight is given");
+  weight(c.huber, "huber", "weight of the Huber loss: a parabola near 0, a line beyond huber_delta");
+  weight(c.ssim, "ssim", "weight of 1 - SSIM (Gaussian window of 11, sigma 1.5)");
+  weight(c.ms_ssim, "ms_ssim", "weight of 1 - MS-SSIM (five scales: crops of the target from 176 pixels on)");
+  weight(c.fft, "fft", "weight of the mean absolute difference of the spectra's real and imaginary parts");
+  weight(c.edge, "edge", "weight of the mean absolute difference of the edges");
+  weight(c.temporal, "temporal", "weight of the mean absolute difference of the changes from frame to frame");
+  v(c.charbonnier_eps,
+    {.key = "charbonnier_eps", .help = "Charbonnier's epsilon", .min = 0, .max = 1, .above_min = true});
+  v(c.huber_delta,
+    {.key = "huber_delta", .help = "where Huber's parabola ends", .min = 0, .max = 1e6, .above_min = true});
+  v(c.edge_operator, {.key = "edge_operator", .help = "what finds the edges", .choices = "sobel|laplacian"});
+  v(c.luma_weight,
+    {.key = "luma_weight",
+     .help = "of Y' in l1, mse, charbonnier and huber, which see BT.709 Y'CbCr when this or chroma_weight "
+             "is not 1",
+     .min = 0,
+     .max = 1e6});
+  v(c.chroma_weight, {.key = "chroma_weight", .help = "of Cb and Cr there", .min = 0, .max = 1e6});
+}
+
+template <class V>
+void fields(V& v, ParameterGroupConfig& c) {
+  v(c.match, {.key = "match",
+              .help = "pattern of parameter names: * stands for any text, ? for any character",
+              .default_text = "required"});
+  v(c.lr_scale,
+    {.key = "lr_scale", .help = "factor of the learning rate; 0: these stay as they are", .min = 0, .max = 1e6});
+  v(c.weight_decay,
+    {.key = "weight_decay", .help = "instead of optimizer.weight_decay; -1: the same", .min = -1, .max = 10});
 }
 
 template <class V>
 void fields(V& v, OptimizerConfig& c) {
-  v(c.name, {.key = "name", .help = "as PyTorch's AdamW and Adam", .choices = "adamw|adam"});
+  v(c.name,
+    {.key = "name",
+     .help = "AdamW, Adam and SGD as PyTorch's, Lion as in its paper, Schedule-Free AdamW as in its authors' code",
+     .choices = "adamw|adam|sgd|lion|schedule_free_adamw"});
   v(c.lr, {.key = "lr", .help = "learning rate before the schedule", .min = 0, .max = 10, .above_min = true});
   v(c.beta1, {.key = "beta1", .help = "decay of the mean gradient", .min = 0, .max = 0.999999});
-  v(c.beta2, {.key = "beta2", .help = "decay of the mean squared gradient", .min = 0, .max = 0.999999});
+  v(c.beta2,
+    {.key = "beta2", .help = "decay of the mean squared gradient; of Lion's momentum", .min = 0, .max = 0.999999});
   v(c.eps, {.key = "eps", .help = "added to the denominator", .min = 0, .max = 1, .above_min = true});
+  v(c.momentum, {.key = "momentum", .help = "sgd: of the gradient", .min = 0, .max = 0.999999});
+  v(c.nesterov, {.key = "nesterov", .help = "sgd: Nesterov's momentum"});
   v(c.weight_decay,
-    {.key = "weight_decay", .help = "AdamW: decoupled; Adam: added to the gradient", .min = 0, .max = 10});
+    {.key = "weight_decay", .help = "added to the gradient by adam and sgd, decoupled elsewhere", .min = 0, .max = 10});
+  v(c.no_decay,
+    {.key = "no_decay", .help = "patterns of parameter names whose weights do not decay, such as \"*.bias\""});
+  v(c.groups,
+    {.key = "groups", .help = "settings for some parameters: the first that matches counts", .default_text = "none"});
   v(c.clip_norm, {.key = "clip_norm", .help = "largest norm of the whole gradient; 0: off", .min = 0, .max = 1e9});
+  v(c.clip_value,
+    {.key = "clip_value", .help = "largest absolute value in the gradient; 0: off", .min = 0, .max = 1e9});
   v(c.accumulate, {.key = "accumulate",
                    .help = "micro-batches a step; the effective batch is data.batch times this",
                    .min = 1,
@@ -173,7 +223,8 @@ void fields(V& v, OptimizerConfig& c) {
 
 template <class V>
 void fields(V& v, ScheduleConfig& c) {
-  v(c.name, {.key = "name", .help = "how the learning rate falls", .choices = "constant|multistep|cosine"});
+  v(c.name,
+    {.key = "name", .help = "how the learning rate falls", .choices = "constant|multistep|cosine|linear|onecycle"});
   v(c.warmup_steps, {.key = "warmup_steps",
                      .help = "the learning rate rises linearly from 0 over so many steps",
                      .unit = "steps",
@@ -186,7 +237,14 @@ void fields(V& v, ScheduleConfig& c) {
                    .max = kMostSteps});
   v(c.gamma,
     {.key = "gamma", .help = "multistep: the factor at each milestone", .min = 0, .max = 1, .above_min = true});
-  v(c.min_lr, {.key = "min_lr", .help = "cosine: the learning rate at the last step", .min = 0, .max = 10});
+  v(c.min_lr, {.key = "min_lr", .help = "cosine, linear: the learning rate at the last step", .min = 0, .max = 10});
+  v(c.rise, {.key = "rise", .help = "onecycle: share of the run in which the learning rate rises", .min = 0, .max = 1});
+  v(c.start_divisor, {.key = "start_divisor",
+                      .help = "onecycle: the first learning rate is optimizer.lr over this",
+                      .min = 1,
+                      .max = 1e9});
+  v(c.end_divisor,
+    {.key = "end_divisor", .help = "onecycle: the last one is the first over this", .min = 1, .max = 1e12});
 }
 
 template <class V>
@@ -195,6 +253,9 @@ void fields(V& v, EmaConfig& c) {
               .help = "of the moving average of the weights, which is validated and saved; 0: off",
               .min = 0,
               .max = 0.9999999});
+  v(c.warmup,
+    {.key = "warmup", .help = "the decay is at most (1 + n) / (10 + n) after n updates: the start is forgotten"});
+  v(c.every, {.key = "every", .help = "optimizer updates between two of the average", .min = 1, .max = 1'000'000});
 }
 
 template <class V>
@@ -203,6 +264,24 @@ void fields(V& v, PrecisionConfig& c) {
             .help = "half precision in the network; auto: bf16 from compute capability 8.0 on, fp16 on 7.x, on the "
                     "processor bf16 only where it is native",
             .choices = "auto|off|fp16|bf16"});
+  v(c.tf32, {.key = "tf32", .help = "float32 convolutions and matrix products may use TF32 on cards that have it"});
+}
+
+template <class V>
+void fields(V& v, MemoryConfig& c) {
+  v(c.checkpointing, {.key = "checkpointing",
+                      .help = "forget activations and compute them again in the backward pass: in about as many "
+                              "segments as the root of the network's blocks (on), in so many (a number), or as needed "
+                              "to fit (auto)",
+                      .accepts = is_checkpointing,
+                      .accepted = "off, on, auto or a number of segments",
+                      .may_be_integer = true});
+  v(c.offload, {.key = "offload", .help = "what checkpointing keeps lies in host memory until it is needed"});
+  v(c.on_oom, {.key = "on_oom",
+               .help = "when the card's memory runs out: find a way to go on with the same samples, or fail",
+               .choices = "adapt|fail"});
+  v(c.reserve_mb,
+    {.key = "reserve_mb", .help = "memory of the card left to others", .unit = "MiB", .min = 0, .max = 1'048'576});
 }
 
 template <class V>
@@ -238,6 +317,7 @@ void sections(V& v, Config& c) {
   v.section("schedule", "The learning rate over the run.", c.schedule);
   v.section("ema", "The moving average of the weights.", c.ema);
   v.section("precision", "The numbers that the network computes with.", c.precision);
+  v.section("memory", "What is done for a network that is too large for the card.", c.memory);
   v.section("validation", "How good the network is on frames that it never saw.", c.validation);
   v.section("checkpoint", "When the run is saved.", c.checkpoint);
 }

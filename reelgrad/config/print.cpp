@@ -36,8 +36,15 @@ std::string to_text(const std::map<std::string, std::string>& value) {
   return items.empty() ? "{}" : fmt::format("{{ {} }}", fmt::join(items, ", "));
 }
 
+std::string to_text(const std::vector<std::string>& values) {
+  std::vector<std::string> items;
+  for (const std::string& value : values) items.push_back(string_literal(value));
+  return fmt::format("[{}]", fmt::join(items, ", "));
+}
+
 std::string to_text(const std::vector<ScriptConfig>& scripts);
 std::string to_text(const std::vector<PairsConfig>& pairs);
+std::string to_text(const std::vector<ParameterGroupConfig>& groups);
 
 struct Entry {
   std::string section, key, value;
@@ -93,6 +100,9 @@ std::string to_text(const std::vector<ScriptConfig>& scripts) {
 std::string to_text(const std::vector<PairsConfig>& pairs) {
   return tables_text(pairs);
 }
+std::string to_text(const std::vector<ParameterGroupConfig>& groups) {
+  return tables_text(groups);
+}
 
 std::vector<Entry> entries_of(Config config) {  // a copy: visitors take what they may change
   Printer printer;
@@ -126,6 +136,14 @@ std::string allowed_of(const std::vector<ScriptConfig>&, const Field&) {
   return "a path, or an array of paths and tables { path, weight, start, end, args }";
 }
 
+std::string allowed_of(const std::vector<std::string>&, const Field&) {
+  return "an array of strings";
+}
+
+std::string allowed_of(const std::vector<ParameterGroupConfig>&, const Field&) {
+  return "an array of tables { match, lr_scale, weight_decay }";
+}
+
 std::string allowed_of(const std::vector<PairsConfig>&, const Field&) {
   return "a table { input, target, weight }, or an array of them";
 }
@@ -155,6 +173,9 @@ class Reference {
     heading("## Tables in data.pairs and validation.pairs", "Two folders of images.");
     PairsConfig pairs;
     fields(*this, pairs);
+    heading("## Tables in optimizer.groups", "Some parameters with settings of their own.");
+    ParameterGroupConfig group;
+    fields(*this, group);
   }
 
   void architecture(const ArchitectureEntry& entry) {

@@ -112,7 +112,8 @@ class Reader {
   }
 
   void read(const toml::node& node, const std::string& key, std::string& value, const Field& field) {
-    const auto text = string_of(node, key);
+    auto text = string_of(node, key);
+    if (!text && field.may_be_integer && node.is_integer()) text = std::to_string(node.as_integer()->get());
     if (!text) return report_type(node, key, allowed_string(field));
     if (!field.choices.empty()) {
       const auto known = split_choices(field.choices);
@@ -147,6 +148,42 @@ class Reader {
     for (std::size_t i = 0; i < array->size(); ++i) {
       read((*array)[i], fmt::format("{}[{}]", key, i), value.emplace_back(), field);
     }
+  }
+
+  void read(const toml::node& node, const std::string& key, std::vector<std::string>& value, const Field&) {
+    const toml::array* array = node.as_array();
+    if (!array) return report_type(node, key, "an array of strings");
+    value.clear();
+    for (std::size_t i = 0; i < array->size(); ++i) {
+      const auto* text = (*array)[i].as_string();
+      if (!text) return report_type((*array)[i], fmt::format("{}[{}]", key, i), "a string");
+      value.push_back(text->get());
+    }
+  }
+
+  void read(const toml::node& node, const std::string& key, std::vector<ParameterGroupConfig>& value, const Field&) {
+    const toml::array* array = node.as_array();
+    if (!array) return report_type(node, key, "an array of tables { match, lr_scale, weight_decay }");
+    value.clear();
+    for (std::size_t i = 0; i < array->size(); ++i) {
+      const std::string item = fmt::format("{}[{}]", key, i);
+      if (!source_.setting(key)) source_.note_line(item, (*array)[i].source().begin.line);
+      value.push_back(read_group((*array)[i], item));
+    }
+  }
+
+  ParameterGroupConfig read_group(const toml::node& node, const std::string& key) {
+    ParameterGroupConfig group;
+    const toml::table* table = node.as_table();
+    if (!table) {
+      report_type(node, key, "a table { match, lr_scale, weight_decay }");
+      return group;
+    }
+    Reader reader(source_, table, key);
+    fields(reader, group);
+    reader.finish();
+    if (group.match.empty()) source_.report(key, "match is missing: a pattern of parameter names");
+    return group;
   }
 
   void read(const toml::node& node, const std::string& key, std::map<std::string, std::string>& value, const Field&) {
@@ -358,6 +395,14 @@ void apply_setting(toml::table& root, Source& source, std::string_view setting) 
   table->insert_or_assign(name, value);
 }
 
+// A loss that was chosen stands alone.
+void choose_loss(LossConfig& loss, const Source& source) {
+  if (source.has("loss.charbonnier")) return;
+  const bool another = loss.l1 > 0 || loss.mse > 0 || loss.huber > 0 || loss.ssim > 0 || loss.ms_ssim > 0 ||
+                       loss.fft > 0 || loss.edge > 0 || loss.temporal > 0;
+  if (another) loss.charbonnier = 0;
+}
+
 void fill_defaults(Config& config, const Source& source) {
   if (config.run.name.empty()) config.run.name = fs::path(source.name()).stem().string();
   if (config.run.dir.empty()) config.run.dir = fs::absolute(fs::path("runs") / config.run.name);
@@ -381,6 +426,7 @@ Config parse(const std::string& toml, const std::string& name, const fs::path& b
   DocumentReader reader(source, root);
   sections(reader, config);
   reader.finish();
+  choose_loss(config.loss, source);
   // Rules between keys only make sense for keys that are right by themselves.
   if (!source.has_problems()) check_rules(config, source);
   source.throw_problems();

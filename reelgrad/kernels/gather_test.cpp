@@ -13,9 +13,6 @@
 namespace reelgrad {
 namespace {
 
-constexpr VideoFormat kYuv420P8{ColorFamily::yuv, SampleType::integer, 8, 1, 1};
-constexpr VideoFormat kGray8{ColorFamily::gray, SampleType::integer, 8, 0, 0};
-
 std::vector<float> gather_crop(const TestPicture& picture, const ColorSpec& color, NetworkColor to, int x, int y,
                                int width, int height, Orientation orientation = {}) {
   std::vector<float> out(static_cast<std::size_t>(channels(to)) * width * height);

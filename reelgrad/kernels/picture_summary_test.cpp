@@ -12,10 +12,8 @@
 namespace reelgrad {
 namespace {
 
-constexpr VideoFormat kGray8{ColorFamily::gray, SampleType::integer, 8, 0, 0};
 constexpr VideoFormat kGray10{ColorFamily::gray, SampleType::integer, 10, 0, 0};
 constexpr VideoFormat kGrayS{ColorFamily::gray, SampleType::floating, 32, 0, 0};
-constexpr VideoFormat kYuv420P8{ColorFamily::yuv, SampleType::integer, 8, 1, 1};
 
 constexpr std::pair<int, int> kSizes[] = {{8, 8}, {44, 36}, {132, 80}, {260, 152}};
 

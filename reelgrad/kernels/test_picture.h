@@ -11,6 +11,9 @@
 
 namespace reelgrad {
 
+inline constexpr VideoFormat kGray8{ColorFamily::gray, SampleType::integer, 8, 0, 0};
+inline constexpr VideoFormat kYuv420P8{ColorFamily::yuv, SampleType::integer, 8, 1, 1};
+
 // A host picture whose rows carry `padding` extra bytes, filled with `junk`.
 class TestPicture {
  public:

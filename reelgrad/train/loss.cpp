@@ -21,9 +21,13 @@ torch::Tensor compute_loss(const LossConfig& config, const torch::Tensor& predic
                      fmt::join(target.sizes(), ", ")));
   }
   const torch::Tensor difference = at_least_float(prediction) - at_least_float(target);
-  if (config.name == "l1") return difference.abs().mean();
-  if (config.name == "charbonnier") return (difference.square() + config.eps * config.eps).sqrt().mean();
-  fail_usage(fmt::format("loss.name: unknown \"{}\", allowed: l1, charbonnier", config.name));
+  torch::Tensor total = difference.new_zeros({});
+  if (config.l1 > 0) total = total + config.l1 * difference.abs().mean();
+  if (config.charbonnier > 0) {
+    const double eps = config.charbonnier_eps;
+    total = total + config.charbonnier * (difference.square() + eps * eps).sqrt().mean();
+  }
+  return total;
 }
 
 }  // namespace reelgrad

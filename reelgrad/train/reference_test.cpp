@@ -41,13 +41,13 @@ std::vector<ReferenceCase> reference_cases() {
       make_case("adam-l1-multistep-clip",
                 [](Config& c) {
                   c.optimizer.name = "adam";
-                  c.loss.name = "l1";
+                  c.loss = {.l1 = 1, .charbonnier = 0};
                   c.schedule = {.name = "multistep", .milestones = {50, 120, 121}, .gamma = 0.3};
                   c.optimizer.clip_norm = 0.05;
                 }),
       make_case("adamw-l1-multistep-warmup-clip-accumulate",
                 [](Config& c) {
-                  c.loss.name = "l1";
+                  c.loss = {.l1 = 1, .charbonnier = 0};
                   c.schedule = {.name = "multistep", .warmup_steps = 30, .milestones = {20, 90}, .gamma = 0.5};
                   c.optimizer.clip_norm = 0.02;
                   c.optimizer.accumulate = 2;
@@ -79,8 +79,8 @@ nlohmann::json to_json(const ReferenceCase& reference) {
           {"adam_eps", c.optimizer.eps},
           {"weight_decay", c.optimizer.weight_decay},
           {"clip_norm", c.optimizer.clip_norm},
-          {"loss", c.loss.name},
-          {"eps", c.loss.eps},
+          {"loss", c.loss.l1 > 0 ? "l1" : "charbonnier"},
+          {"eps", c.loss.charbonnier_eps},
           {"schedule", c.schedule.name},
           {"warmup_steps", c.schedule.warmup_steps},
           {"milestones", c.schedule.milestones},

@@ -135,7 +135,7 @@ struct SkipRun {
 
 SkipRun run_half_parameter(torch::Device device, double initial_scale, int iterations) {
   Config config = test::small_config();
-  config.loss.name = "l1";
+  config.loss = {.l1 = 1, .charbonnier = 0};
   config.data.batch = 1;
   HalfParameter network;
   network.to(device);
