@@ -34,10 +34,6 @@ ContentOptions content_options(const TrainingClip& clip, const DataConfig& data)
   return {data.window == 1 ? SceneCuts::off : parse_scene_cuts(data.scene_cuts), data.skip_duplicates && !clip.images};
 }
 
-double seconds_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
-
 // Entries of the schedule that are held or being decoded at a time: the resident ones, and enough beyond them that
 // decoding never stops and the next step's are under way.
 int held_segments(const Sampler& sampler) {

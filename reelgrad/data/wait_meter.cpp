@@ -8,10 +8,6 @@ namespace {
 
 constexpr std::chrono::microseconds kNoise{100};  // taking a lock is no wait
 
-double seconds_between(WaitMeter::Clock::time_point begin, WaitMeter::Clock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
-
 }  // namespace
 
 void WaitMeter::add(Clock::time_point begin, Clock::time_point end) {

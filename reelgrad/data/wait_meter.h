@@ -6,6 +6,10 @@
 
 namespace reelgrad {
 
+inline double seconds_between(std::chrono::steady_clock::time_point begin, std::chrono::steady_clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
 // Not thread-safe. Times are given by the caller, in rising order.
 class WaitMeter {
  public:

@@ -42,7 +42,7 @@ TEST(Metrics, SsimOfItselfIsOneAndSmallPicturesAreRefused) {
 }
 
 // Straight from the paper's formulas, float64, with a two-dimensional window.
-constexpr const char* kReference = R"(
+constexpr const char* kMetricsReference = R"(
 import sys, numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 c, h, w = map(int, sys.argv[2:5])
@@ -68,7 +68,7 @@ double reference_ssim(const torch::Tensor& a, const torch::Tensor& b) {
   std::ofstream(file, std::ios::binary)
       .write(static_cast<const char*>(both.const_data_ptr()), static_cast<std::streamsize>(both.nbytes()));
   const ProcessResult result =
-      run_process({REELGRAD_TEST_PYTHON, "-c", kReference, file.string(), std::to_string(a.size(0)),
+      run_process({REELGRAD_TEST_PYTHON, "-c", kMetricsReference, file.string(), std::to_string(a.size(0)),
                    std::to_string(a.size(1)), std::to_string(a.size(2))},
                   std::chrono::seconds(60));
   EXPECT_EQ(result.exit_code, 0) << result.err;

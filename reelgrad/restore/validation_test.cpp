@@ -48,7 +48,7 @@ class ValidationTest : public testing::Test {
 };
 
 // The same numbers from VapourSynth's own frames and numpy.
-constexpr const char* kReference = R"(
+constexpr const char* kValidationReference = R"(
 import sys, runpy
 import numpy as np, vapoursynth as vs
 runpy.run_path(sys.argv[1])
@@ -70,7 +70,7 @@ TEST_F(ValidationTest, BicubicScoresEqualVapourSynthAndNumpy) {
   Restorer ours = restorer();
   const std::vector<ClipScores> scores = measure(ours, {clip()}, {});
   const ProcessResult reference =
-      run_process({REELGRAD_TEST_PYTHON, "-c", kReference, script_.string()}, std::chrono::seconds(60));
+      run_process({REELGRAD_TEST_PYTHON, "-c", kValidationReference, script_.string()}, std::chrono::seconds(60));
   ASSERT_EQ(reference.exit_code, 0) << reference.err;
   double rgb = 0, y = 0;
   std::istringstream(reference.out) >> rgb >> y;
