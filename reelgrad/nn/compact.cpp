@@ -85,7 +85,7 @@ torch::Tensor Compact::forward(torch::Tensor input) {
   return assemble(x, input);
 }
 
-std::vector<Segment> Compact::segments() {
+std::vector<Network::Segment> Compact::segments() {
   using Tensors = std::vector<torch::Tensor>;  // {x, input}
   std::vector<Segment> list{[this](const Tensors& in) { return Tensors{run_layer(0, in[0]), in[0]}; }};
   const std::size_t last = body_->size() - 1;

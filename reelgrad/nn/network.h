@@ -16,13 +16,12 @@ struct NetworkInfo {
   int receptive_radius_px = 0;  // input pixels around a pixel that its output depends on
 };
 
-// A part of a network. Takes and gives all tensors that pass from one part to the next: the first part gets {input},
-// the last gives {output}. A tensor that a later part needs is passed on as it is. It must not change its inputs in
-// place.
-using Segment = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)>;
-
 class Network : public torch::nn::Module {
  public:
+  // A part of a network. Takes and gives all tensors that pass from one part to the next: the first part gets {input},
+  // the last gives {output}. A tensor that a later part needs is passed on as it is. Inputs are not changed in place.
+  using Segment = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)>;
+
   // [N, C, H, W], or [N, T, C, H, W] when info().window > 1, values in [0, 1] -> [N, C, H * scale, W * scale].
   virtual torch::Tensor forward(torch::Tensor input) = 0;
   virtual NetworkInfo info() const = 0;
