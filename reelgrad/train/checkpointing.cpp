@@ -230,8 +230,10 @@ torch::Tensor forward_checkpointed(Network& network, const torch::Tensor& input,
   return tensors.front();
 }
 
-int automatic_segments(Network& network) {
-  return std::max(1, static_cast<int>(std::lround(std::sqrt(static_cast<double>(network.segments().size())))));
+int automatic_segments(Network& network, bool offload) {
+  const auto finest = static_cast<int>(network.segments().size());
+  const auto root = static_cast<int>(std::lround(std::sqrt(finest)));
+  return std::max(root, offload ? std::min(2 * root, finest / 4) : 1);
 }
 
 }  // namespace reelgrad
