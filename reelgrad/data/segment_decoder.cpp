@@ -416,6 +416,11 @@ double SegmentDecoder::take_wait_seconds() {
   return impl_->waits.take_seconds();
 }
 
+bool SegmentDecoder::on_card() const {
+  return std::ranges::any_of(impl_->pools,
+                             [](const auto& item) { return item.second.place() == FramePool::Place::device; });
+}
+
 std::string SegmentDecoder::describe() const {
   return impl_->description;
 }
