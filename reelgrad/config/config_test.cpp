@@ -331,11 +331,44 @@ Config unusual_config(const fs::path& folder) {
   c.data.skip_duplicates = false;
   c.data.overrides = {"170m", "full", "bottom"};
   c.model = {"compact", 4, folder / "w.safetensors", {{"features", "24"}, {"convs", "6"}, {"activation", "leakyrelu"}}};
-  c.loss = {"l1", 1e-9};
-  c.optimizer = {"adam", 0.1, 0.5, 0.75, 1e-7, 0.01, 0.3, 4};
-  c.schedule = {"multistep", 3, {4, 5}, 0.1, 0};
-  c.ema.decay = 0.9;
-  c.precision.amp = "bf16";
+  c.loss = {.l1 = 1,
+            .mse = 2,
+            .charbonnier = 0,
+            .huber = 3,
+            .ssim = 4,
+            .ms_ssim = 5,
+            .fft = 6,
+            .edge = 7,
+            .temporal = 8,
+            .charbonnier_eps = 1e-9,
+            .huber_delta = 0.5,
+            .edge_operator = "laplacian",
+            .luma_weight = 2,
+            .chroma_weight = 0.5};
+  c.optimizer = {.name = "sgd",
+                 .lr = 0.1,
+                 .beta1 = 0.5,
+                 .beta2 = 0.75,
+                 .eps = 1e-7,
+                 .momentum = 0.5,
+                 .nesterov = true,
+                 .weight_decay = 0.01,
+                 .no_decay = {"*.bias"},
+                 .groups = {{"body.*", 0.5, 0.25}},
+                 .clip_norm = 0.3,
+                 .clip_value = 0.2,
+                 .accumulate = 4};
+  c.schedule = {.name = "multistep",
+                .warmup_steps = 3,
+                .milestones = {4, 5},
+                .gamma = 0.1,
+                .rise = 0.5,
+                .start_divisor = 2,
+                .end_divisor = 3};
+  c.ema = {.decay = 0.9, .warmup = false, .every = 2};
+  c.precision = {.amp = "bf16", .tf32 = false};
+  c.memory = {.checkpointing = "5", .offload = true, .on_oom = "fail", .reserve_mb = 7};
+  c.run.graph = "off";
   c.validation.script = {{folder / "b.mkv"}};
   c.validation.every = 11;
   c.checkpoint = {12, 13};

@@ -16,8 +16,7 @@
 #include "reelgrad/base/log.h"
 #include "reelgrad/nn/weights.h"
 #include "reelgrad/train/amp.h"
-#include "reelgrad/train/graph_step.h"
-#include "reelgrad/train/memory_plan.h"
+#include "reelgrad/train/fitted_steps.h"
 #include "reelgrad/train/meter.h"
 #include "reelgrad/train/network_loss.h"
 #include "reelgrad/train/not_finite.h"
@@ -51,25 +50,14 @@ torch::Generator default_generator(torch::Device device) {
   return at::globalContext().defaultGenerator(device);
 }
 
-// Copies of buffers, to put them back.
-NamedTensors copies_of(const torch::OrderedDict<std::string, torch::Tensor>& buffers) {
-  NamedTensors copies;
-  for (const auto& item : buffers) copies.emplace_back(item.key(), item.value().clone());
-  return copies;
-}
-
-void restore_copies(const torch::OrderedDict<std::string, torch::Tensor>& buffers, const NamedTensors& copies) {
-  for (std::size_t i = 0; i < copies.size(); ++i) torch::Tensor(buffers[i].value()).copy_(copies[i].second);
-}
-
-// The first parameter with values that are not finite, or a sentence saying that all are.
-std::string describe_weights(const torch::nn::Module& network) {
+// The first parameter with values that are not finite, in words; empty: none.
+std::string bad_weights(const torch::nn::Module& network) {
   try {
-    require_finite(state_dict(network), "the weights");
+    require_finite(state_dict(network), "now the weights");
   } catch (const Error& error) {
     return error.what();
   }
-  return "the weights are finite";
+  return {};
 }
 
 std::int64_t peak_memory_mb(torch::Device device) {
@@ -77,19 +65,6 @@ std::int64_t peak_memory_mb(torch::Device device) {
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
   return stats.allocated_bytes[0].peak >> 20;
 }
-
-// The states of the generators that a step draws from.
-struct GeneratorStates {
-  explicit GeneratorStates(torch::Device device) : device(device), cpu(default_generator(torch::kCPU).get_state()) {
-    if (device.is_cuda()) card = default_generator(device).get_state();
-  }
-  void restore() const {
-    default_generator(torch::kCPU).set_state(cpu);
-    if (device.is_cuda()) default_generator(device).set_state(card);
-  }
-  torch::Device device;
-  torch::Tensor cpu, card;
-};
 
 // Steps run on a stream of their own: the default one cannot be captured in a graph.
 std::optional<c10::cuda::CUDAStreamGuard> own_stream(torch::Device device) {
@@ -118,8 +93,7 @@ struct Trainer::Impl {
   NetworkLoss loss;
   LossMeter meter;
   StepOps ops;
-  MemoryPlan plan;
-  std::unique_ptr<Step> step_op;  // of the plan; null: to be made
+  FittedSteps steps;
 
   std::int64_t step = 0;
   std::int64_t saved_at = -1;  // step of the last checkpoint
@@ -159,7 +133,7 @@ struct Trainer::Impl {
         meter(1 + std::ssize(loss.names()), device),
         ops({{[this](const Batch& batch) { return loss(batch); }, loss.names(), network.get(), &updater}}, samples,
             meter),
-        plan(first_plan(config, *network)) {
+        steps(this->config, *network, loss, ops, batches, device) {
     latest.loss = std::numeric_limits<double>::quiet_NaN();
   }
 
@@ -177,7 +151,7 @@ struct Trainer::Impl {
     const auto stream = own_stream(device);
     const std::int64_t end = std::min(stop_at.value_or(config.run.steps), config.run.steps);
     limit_memory(device, config.memory.reserve_mb);
-    if (config.memory.checkpointing == "auto" && step == 0) choose_checkpointing();
+    if (step == 0) steps.choose_checkpointing(step);
     restart_clock();
     if (validation_due) {
       validate();
@@ -207,110 +181,14 @@ struct Trainer::Impl {
   // A frame that cannot be had ends the run, but not what it has learned: --resume goes on from there.
   void run_step() {
     try {
-      fit_step([&] { steps().run(step); });
+      steps.run(step);
     } catch (const Error& error) {
       if (step == 0 || error.kind() != ErrorKind::failed) throw;
-      ops.start_afresh();
+      steps.give_up_step();
       save();
       throw Error(error.kind(),
                   fmt::format("{}\nA checkpoint of step {} was saved: --resume goes on from it", error.what(), step));
     }
-  }
-
-  Step& steps() {
-    if (step_op) return *step_op;
-    loss.set_checkpointing(plan.checkpointing);
-    const MicroBatches parts(samples, plan.parts);
-    if (device.is_cuda() && config.run.graph == "auto" && can_be_captured(plan.checkpointing)) {
-      step_op = std::make_unique<GraphStep>(ops, batches, parts);
-    } else {
-      if (device.is_cuda() && config.run.graph == "auto") {
-        log::info("steps are run op by op, not as a CUDA graph: offloading cannot be captured");
-      }
-      step_op = std::make_unique<EagerStep>(ops, batches, parts);
-    }
-    return *step_op;
-  }
-
-  // --- Memory ---
-
-  // Runs `work`, and when memory runs out runs it again from where it began with the next plan of the ladder.
-  void fit_step(const std::function<void()>& work) {
-    for (;;) {
-      const GeneratorStates generators(device);
-      std::string why;
-      try {
-        return work();
-      } catch (const std::exception& error) {
-        if (!is_out_of_memory(error)) throw;
-        why = fmt::format("{}\n{}", first_line(error), describe_memory(memory_numbers(device, error)));
-      }
-      // Outside of the handler: the exception holds on to the failed step's memory.
-      start_afresh();
-      generators.restore();
-      adapt(why);
-    }
-  }
-
-  // All memory that steps took goes back, as before the first.
-  void start_afresh() {
-    step_op.reset();
-    ops.start_afresh();
-    if (device.is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
-  }
-
-  void adapt(const std::string& why) {
-    const MemoryLimits limits{.samples = samples,
-                              .batch_statistics = has_batch_statistics(*network),
-                              .frames_on_card = batches.on_card(),
-                              .automatic_segments = automatic_segments(*network)};
-    const std::optional<MemoryPlan> next = config.memory.on_oom == "adapt" ? next_plan(plan, limits) : std::nullopt;
-    if (!next) fail_memory(why);
-    if (next->frames_on_host && !plan.frames_on_host) batches.leave_card(step);
-    plan = *next;
-    log::warning(
-        fmt::format("step {}: out of memory on {}; going on with {}", step + 1, device.str(), describe(plan, samples)));
-    log::write_to_files(log::Level::info, why);
-  }
-
-  [[noreturn]] void fail_memory(const std::string& why) const {
-    const std::string tried = config.memory.on_oom == "adapt" ? fmt::format("even with {}", describe(plan, samples))
-                                                              : "and memory.on_oom is \"fail\"";
-    throw Error(ErrorKind::out_of_memory, fmt::format("step {}: out of memory on {}, {}: {}\nSmallest change first: {}",
-                                                      step + 1, device.str(), tried, why, memory_advice(config, plan)));
-  }
-
-  // The cheapest way of checkpointing with which a step fits, found by trying.
-  void choose_checkpointing() {
-    if (!device.is_cuda()) return;
-    const int segments = automatic_segments(*network);
-    for (const CheckpointPlan& candidate :
-         {CheckpointPlan{}, CheckpointPlan{segments, false}, CheckpointPlan{segments, true}}) {
-      plan.checkpointing = candidate;
-      if (candidate.segments == 1) continue;
-      if (dry_step_fits()) break;
-    }
-    log::info(fmt::format("memory.checkpointing = \"auto\": {}", describe(plan, samples)));
-  }
-
-  // Forward and backward of the largest micro-batch, of which nothing remains.
-  bool dry_step_fits() {
-    loss.set_checkpointing(plan.checkpointing);
-    const MicroBatches parts(samples, plan.parts);
-    const GeneratorStates generators(device);
-    const NamedTensors buffers = copies_of(network->named_buffers());
-    bool fits = true;
-    try {
-      ops.accumulate(batches.next(step, parts.first(parts.parts() - 1), parts.count(parts.parts() - 1)));
-      c10::cuda::getCurrentCUDAStream(device.index()).synchronize();
-    } catch (const std::exception& error) {
-      if (!is_out_of_memory(error)) throw;
-      fits = false;
-    }
-    start_afresh();
-    generators.restore();
-    restore_copies(network->named_buffers(), buffers);
-    return fits;
   }
 
   // --- What is read back ---
@@ -374,13 +252,14 @@ struct Trainer::Impl {
 
   // Ends the run, naming the tensor with which the last step went wrong.
   [[noreturn]] void fail_not_finite(const std::string& what) {
-    std::string where = first_bad_tensor();
-    where = where.empty() ? describe_weights(*network) : fmt::format("the first that is not finite is {}", where);
+    std::string where = bad_weights(*network);
+    if (where.empty()) where = first_bad_tensor();
+    if (where.empty()) where = "run once more it is finite";
     fail(fmt::format("{}; {}. Checkpoints saved before are untouched. {}", what, where, remedy()));
   }
 
   std::string first_bad_tensor() {
-    const MicroBatches parts(samples, plan.parts);
+    const MicroBatches parts(samples, steps.plan().parts);
     const StepUnderTest under_test{
         *network,
         [this](const Batch& batch) { return loss.network_input(batch); },
@@ -392,7 +271,8 @@ struct Trainer::Impl {
     for (int i = 0; i < parts.parts(); ++i) {
       ops.drop_gradients();
       const Batch batch = batches.next(step - 1, parts.first(i), parts.count(i));
-      if (std::string found = first_not_finite(under_test, batch, parts.first(i)); !found.empty()) return found;
+      const std::string found = first_not_finite(under_test, batch, parts.first(i));
+      if (!found.empty()) return "the first that is not finite is " + found;
     }
     return {};
   }
@@ -466,7 +346,7 @@ struct Trainer::Impl {
     require_finite(snapshot.model, what);
     require_finite(snapshot.training, what);
     put_state(snapshot.training, "meter.losses", meter.state());
-    put_state(snapshot.training, "memory_plan", to_tensor(plan));
+    put_state(snapshot.training, "memory_plan", to_tensor(steps.plan()));
     put_state(snapshot.training, "generator.cpu", default_generator(torch::kCPU).get_state());
     if (device.is_cuda()) put_state(snapshot.training, "generator.cuda", default_generator(device).get_state());
     return snapshot;
@@ -477,7 +357,7 @@ struct Trainer::Impl {
     load_strict(*network, training.below("network."), fmt::format("checkpoint of step {}", snapshot.step));
     updater.load_state(snapshot.training);
     step = snapshot.step;
-    if (const torch::Tensor* losses = training.find("meter.losses")) meter.load_state(*losses);
+    restore_meter(training);
     if (const torch::Tensor* saved = training.find("memory_plan")) restore_plan(memory_plan(*saved));
     restore_generator(training, "generator.cpu", torch::kCPU);
     if (device.is_cuda()) restore_generator(training, "generator.cuda", device);
@@ -489,10 +369,15 @@ struct Trainer::Impl {
 
   // The rounding of a step depends on its micro-batches; on a larger card a run goes on as it was.
   void restore_plan(const MemoryPlan& saved) {
-    if (saved.frames_on_host) batches.leave_card(step);
-    if (saved == plan) return;
-    plan = saved;
-    log::info(fmt::format("going on as the run did: {}", describe(plan, samples)));
+    if (saved == steps.plan()) return;
+    steps.set_plan(saved, step);
+    log::info(fmt::format("going on as the run did: {}", describe(saved, samples)));
+  }
+
+  // Another loss has begun a new record.
+  void restore_meter(const StateReader& training) {
+    const torch::Tensor* saved = training.find("meter.losses");
+    if (saved != nullptr && saved->sizes() == meter.state().sizes()) meter.load_state(*saved);
   }
 
   void restore_generator(const StateReader& training, const std::string& name, torch::Device of) {

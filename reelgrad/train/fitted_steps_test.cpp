@@ -1,0 +1,267 @@
+#include "reelgrad/train/fitted_steps.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/train/test_support.h"
+
+namespace reelgrad {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Passes everything on to torch's allocator but the n-th request, for which memory has run out. CPU only.
+class FailingAllocator : public c10::Allocator {
+ public:
+  FailingAllocator() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, kPriority); }
+  ~FailingAllocator() override { c10::SetCPUAllocator(inner_, kPriority); }
+
+  // The `count`-th request from now on fails, and those after it do not. 0: none.
+  void fail_at(std::int64_t count) { left_ = count; }
+  bool failed() const { return failed_; }
+
+  c10::DataPtr allocate(std::size_t bytes) override {
+    if (left_ > 0 && --left_ == 0) {
+      failed_ = true;
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "Tried to allocate 1.00 GiB.");
+    }
+    return inner_->allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { inner_->copy_data(to, from, bytes); }
+
+ private:
+  static constexpr std::uint8_t kPriority = 1;
+  c10::Allocator* inner_;
+  std::int64_t left_ = 0;
+  bool failed_ = false;
+};
+
+Config config_of(int batch, int accumulate) {
+  Config config = test::small_config();
+  config.data.batch = batch;
+  config.optimizer.accumulate = accumulate;
+  config.optimizer.clip_norm = 0.1;
+  config.ema.decay = 0.9;
+  return config;
+}
+
+// A network in training, from the same start each time.
+struct Training {
+  explicit Training(const Config& configuration, torch::Device device = torch::kCPU)
+      : config(configuration),
+        network(test::small_network(1)),
+        batches(test::smooth_batches(config, device)),
+        updater({config.optimizer, config.schedule, config.ema, config.run.steps}, placed(device)),
+        loss(config, *network, Precision::fp32),
+        meter(2, device),
+        ops({{[this](const Batch& batch) { return loss(batch); }, loss.names(), network.get(), &updater}},
+            config.data.batch * config.optimizer.accumulate, meter),
+        steps(config, *network, loss, ops, batches, device) {}
+
+  Network& placed(torch::Device device) {
+    network->to(device);
+    return *network;
+  }
+
+  NamedTensors state() const {
+    NamedTensors state = state_dict(*network);
+    for (const auto& item : updater.state()) state.push_back(item);
+    state.emplace_back("meter", meter.state());
+    return state;
+  }
+
+  Config config;
+  std::shared_ptr<Network> network;
+  test::FixedBatches batches;
+  Updater updater;
+  NetworkLoss loss;
+  LossMeter meter;
+  StepOps ops;
+  FittedSteps steps;
+};
+
+// Memory runs out once, at each allocation of a step in turn. Afterwards the run is the one that had begun with twice
+// the micro-batches: the same samples, each once, and nothing counted twice.
+TEST(FittedSteps, OutOfMemoryAtAnyAllocationOfAStepChangesNothingButThePlan) {
+  Training expected(config_of(2, 2));
+  Training before(config_of(4, 1));
+  for (std::int64_t step = 0; step < 3; ++step) {
+    expected.steps.run(step);
+    before.steps.run(step);
+  }
+  // Rounding differs between the plans: both go on from one state.
+  {
+    const torch::NoGradGuard no_grad;
+    expected.updater.load_state(before.updater.state());
+    const auto from = before.network->parameters();
+    auto to = expected.network->parameters();
+    for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+    expected.meter.load_state(before.meter.state());
+  }
+  NamedTensors start;
+  for (const auto& [name, tensor] : before.state()) start.emplace_back(name, tensor.clone());
+  expected.steps.run(3);
+
+  FailingAllocator allocator;
+  std::int64_t failures = 0;
+  for (std::int64_t nth = 1;; ++nth) {
+    Training training(config_of(4, 1));
+    {
+      const torch::NoGradGuard no_grad;
+      NamedTensors updater_state(start.begin(), start.end());
+      training.updater.load_state(updater_state);
+      for (auto& item : training.network->named_parameters())
+        item.value().copy_(StateReader(start).find(item.key())->clone());
+      training.meter.load_state(*StateReader(start).find("meter"));
+    }
+    allocator.fail_at(nth);
+    training.steps.run(3);
+    const bool failed = allocator.failed() && training.steps.plan().parts == 2;
+    allocator.fail_at(0);
+    if (!failed) break;
+    ++failures;
+    test::expect_bit_equal(training.state(), expected.state());
+    if (HasFailure()) FAIL() << "allocation " << nth;
+  }
+  EXPECT_GT(failures, 20);
+}
+
+TEST(FittedSteps, SayWhatWouldHelpWhenNothingIsLeftToTry) {
+  Config config = config_of(1, 1);
+  config.memory.on_oom = "fail";
+  Training training(config);
+  FailingAllocator allocator;
+  allocator.fail_at(3);
+  try {
+    training.steps.run(0);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("step 1: out of memory on cpu"), HasSubstr("1.0 GiB were asked for"),
+                                    HasSubstr("memory.on_oom = \"adapt\"")));
+  }
+}
+
+class FittedStepsGpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!test::has_card()) GTEST_SKIP() << "no CUDA card";
+    stream_.emplace(c10::cuda::getStreamFromPool(false, 0));
+  }
+  void TearDown() override {
+    if (!test::has_card()) return;
+    c10::cuda::CUDACachingAllocator::setMemoryFraction(1, 0);
+    c10::cuda::CUDACachingAllocator::emptyCache();
+  }
+
+  static std::int64_t allocated() {
+    return c10::cuda::CUDACachingAllocator::getDeviceStats(0).allocated_bytes[0].current;
+  }
+  // What may be taken from now on, in MiB.
+  static void leave(std::int64_t mib) {
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    std::size_t free = 0, total = 0;
+    ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+    const auto reserved = c10::cuda::CUDACachingAllocator::getDeviceStats(0).reserved_bytes[0].current;
+    const double share = static_cast<double>(reserved + (mib << 20)) / static_cast<double>(total);
+    c10::cuda::CUDACachingAllocator::setMemoryFraction(share, 0);
+  }
+
+  const torch::Device card_{torch::kCUDA, 0};
+  std::optional<c10::cuda::CUDAStreamGuard> stream_;
+};
+
+// Pictures large enough for a real cap: the whole batch needs several times the memory of a part.
+class LargeBatches : public BatchSource {
+ public:
+  explicit LargeBatches(torch::Device device) : device_(device) {}
+  Batch next(std::int64_t step, int first, int count) override {
+    std::vector<torch::Tensor> inputs, targets;
+    for (int i = 0; i < count; ++i) {
+      const double value = static_cast<double>((step * 31 + first + i) % 17) / 17;
+      inputs.push_back(torch::full({1, 3, 256, 256}, value, device_));
+      targets.push_back(torch::full({1, 3, 512, 512}, 1 - value, device_));
+    }
+    return {torch::cat(inputs), torch::cat(targets)};
+  }
+
+ private:
+  torch::Device device_;
+};
+
+struct LargeTraining {
+  LargeTraining(const Config& configuration, torch::Device device)
+      : config(configuration),
+        network(make_network({.options = {{"features", "24"}, {"convs", "4"}, {"activation", "prelu"}}})),
+        batches(device),
+        updater({config.optimizer, config.schedule, config.ema, config.run.steps}, placed(device)),
+        loss(config, *network, Precision::fp32),
+        meter(2, device),
+        ops({{[this](const Batch& batch) { return loss(batch); }, loss.names(), network.get(), &updater}},
+            config.data.batch * config.optimizer.accumulate, meter),
+        steps(config, *network, loss, ops, batches, device) {}
+
+  Network& placed(torch::Device device) {
+    network->to(device);
+    return *network;
+  }
+
+  Config config;
+  std::shared_ptr<Network> network;
+  LargeBatches batches;
+  Updater updater;
+  NetworkLoss loss;
+  LossMeter meter;
+  StepOps ops;
+  FittedSteps steps;
+};
+
+// Field case B1: batch 8 fails under a real cap, 4 fits; memory comes back exactly, and the bits are those of a run
+// that began with micro-batches of 4.
+TEST_F(FittedStepsGpuTest, AWholeBatchThatDoesNotFitIsSplit) {
+  apply_determinism(true);
+  for (const char* graph : {"off", "auto"}) {
+    SCOPED_TRACE(graph);
+    Config whole = config_of(8, 1), halves = config_of(4, 2);
+    whole.run.graph = halves.run.graph = graph;
+    torch::manual_seed(3);
+    LargeTraining expected(halves, card_);
+    for (std::int64_t step = 0; step < 6; ++step) expected.steps.run(step);
+    torch::manual_seed(3);
+    LargeTraining training(whole, card_);
+    c10::cuda::CUDACachingAllocator::resetPeakStats(0);
+    const std::int64_t at_rest = allocated();
+    leave(400);
+    for (std::int64_t step = 0; step < 6; ++step) training.steps.run(step);
+    EXPECT_EQ(training.steps.plan().parts, 2);
+    const auto a = training.network->parameters(), b = expected.network->parameters();
+    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(torch::equal(a[i], b[i])) << i;
+    if (std::string(graph) == "off") EXPECT_EQ(allocated(), at_rest);
+    c10::cuda::CUDACachingAllocator::setMemoryFraction(1, 0);
+  }
+  apply_determinism(false);
+}
+
+TEST_F(FittedStepsGpuTest, AutoTakesCheckpointingOnlyWhereItIsNeeded) {
+  Config config = config_of(4, 1);
+  config.memory.checkpointing = "auto";
+  LargeTraining roomy(config, card_);
+  roomy.steps.choose_checkpointing(0);
+  EXPECT_EQ(roomy.steps.plan().checkpointing.segments, 0);
+  LargeTraining tight(config, card_);
+  leave(250);
+  tight.steps.choose_checkpointing(0);
+  EXPECT_GT(tight.steps.plan().checkpointing.segments, 0);
+  tight.steps.run(0);
+  EXPECT_EQ(tight.steps.plan().parts, 1);
+}
+
+}  // namespace
+}  // namespace reelgrad
