@@ -69,14 +69,31 @@ Compact::Layer Compact::layer(std::size_t index) const {
   return layer;
 }
 
+torch::Tensor Compact::run_layer(std::size_t index, const torch::Tensor& x) const {
+  const bool last = index + 1 == body_->size();
+  const Layer l = layer(index);
+  return conv3x3_act(x, l.weight, l.bias, last ? Activation::none : options_.activation, l.slope);
+}
+
+torch::Tensor Compact::assemble(const torch::Tensor& subpixels, const torch::Tensor& input) const {
+  return at::pixel_shuffle(add_repeated(subpixels, input), options_.scale);
+}
+
 torch::Tensor Compact::forward(torch::Tensor input) {
   torch::Tensor x = input;
-  for (std::size_t i = 0; i < body_->size(); i += 2) {
-    const bool last = i + 1 == body_->size();
-    const Layer l = layer(i);
-    x = conv3x3_act(x, l.weight, l.bias, last ? Activation::none : options_.activation, l.slope);
+  for (std::size_t i = 0; i < body_->size(); i += 2) x = run_layer(i, x);
+  return assemble(x, input);
+}
+
+std::vector<Segment> Compact::segments() {
+  using Tensors = std::vector<torch::Tensor>;  // {x, input}
+  std::vector<Segment> list{[this](const Tensors& in) { return Tensors{run_layer(0, in[0]), in[0]}; }};
+  const std::size_t last = body_->size() - 1;
+  for (std::size_t i = 2; i < last; i += 2) {
+    list.emplace_back([this, i](const Tensors& in) { return Tensors{run_layer(i, in[0]), in[1]}; });
   }
-  return at::pixel_shuffle(add_repeated(x, input), options_.scale);
+  list.emplace_back([this, last](const Tensors& in) { return Tensors{assemble(run_layer(last, in[0]), in[1])}; });
+  return list;
 }
 
 NetworkInfo Compact::info() const {

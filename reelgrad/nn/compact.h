@@ -28,12 +28,15 @@ class Compact : public Network {
 
   torch::Tensor forward(torch::Tensor input) override;
   NetworkInfo info() const override;
+  std::vector<Segment> segments() override;  // one a convolution; the input passes along to the last
 
  private:
   struct Layer {
     torch::Tensor weight, bias, slope;  // slope undefined but for prelu
   };
   Layer layer(std::size_t index) const;
+  torch::Tensor run_layer(std::size_t index, const torch::Tensor& x) const;
+  torch::Tensor assemble(const torch::Tensor& subpixels, const torch::Tensor& input) const;
 
   CompactOptions options_;
   torch::nn::ModuleList body_;

@@ -136,6 +136,35 @@ TEST(Compact, ReachesAsFarAsItSays) {
   EXPECT_TRUE(changed[15 - radius].item<bool>() && changed[15 + radius].item<bool>());
 }
 
+TEST(Compact, ItsSegmentsInOrderAreForward) {
+  for (const char* activation : {"prelu", "relu", "leakyrelu"}) {
+    SCOPED_TRACE(activation);
+    const auto network =
+        make_network({.scale = 3, .options = {{"features", "4"}, {"convs", "3"}, {"activation", activation}}});
+    const torch::Tensor input = torch::rand({2, 3, 6, 7});
+    const std::vector<Segment> segments = network->segments();
+    EXPECT_EQ(segments.size(), 5U);  // one a convolution
+    std::vector<torch::Tensor> tensors{input};
+    for (const Segment& segment : segments) tensors = segment(tensors);
+    ASSERT_EQ(tensors.size(), 1U);
+    EXPECT_TRUE(torch::equal(tensors[0], network->forward(input)));
+  }
+}
+
+// A network without cuts of its own, as users write them.
+TEST(Network, IsOneSegmentByDefault) {
+  class Doubled : public Network {
+    torch::Tensor forward(torch::Tensor input) override { return input * 2; }
+    NetworkInfo info() const override { return {}; }
+  };
+  Doubled network;
+  const std::vector<Segment> segments = static_cast<Network&>(network).segments();
+  ASSERT_EQ(segments.size(), 1U);
+  const std::vector<torch::Tensor> tensors = segments[0]({torch::ones({1})});
+  ASSERT_EQ(tensors.size(), 1U);
+  EXPECT_EQ(tensors[0].item<float>(), 2);
+}
+
 TEST(Compact, TrainsInFloat64) {
   const auto network = make_network({.options = {{"features", "4"}, {"convs", "1"}}});
   network->to(torch::kFloat64);
