@@ -19,7 +19,7 @@ struct NetworkInfo {
 // A part of a network. Takes and gives all tensors that pass from one part to the next: the first part gets {input},
 // the last gives {output}. A tensor that a later part needs is passed on as it is. It must not change its inputs in
 // place.
-using Segment = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)>;
+using NetworkSegment = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)>;
 
 class Network : public torch::nn::Module {
  public:
@@ -29,7 +29,7 @@ class Network : public torch::nn::Module {
 
   // The finest cuts at which gradient checkpointing may divide the network, in order; run one after another they are
   // forward(), bit for bit. They refer to this network: it must outlive them and every graph that they recorded.
-  virtual std::vector<Segment> segments() {
+  virtual std::vector<NetworkSegment> segments() {
     return {[this](const std::vector<torch::Tensor>& tensors) { return std::vector{forward(tensors.front())}; }};
   }
 };

@@ -38,8 +38,8 @@ std::vector<std::int64_t> versions(at::TensorList tensors) {
   return list;
 }
 
-Tensors run_segments(const std::vector<Segment>& segments, Tensors tensors) {
-  for (const Segment& segment : segments) tensors = segment(tensors);
+Tensors run_segments(const std::vector<NetworkSegment>& segments, Tensors tensors) {
+  for (const NetworkSegment& segment : segments) tensors = segment(tensors);
   return tensors;
 }
 
@@ -50,7 +50,7 @@ int find_same(at::TensorList list, const torch::Tensor& tensor) {
 
 // One run of one group, from its forward to its backward.
 struct GroupRun : torch::CustomClassHolder {
-  std::vector<Segment> segments;
+  std::vector<NetworkSegment> segments;
   torch::Device device = torch::kCPU;
   bool offload = false;
   c10::intrusive_ptr<GroupRun> previous;  // whose backward comes next
@@ -188,7 +188,7 @@ Tensors run_checkpointed(const GroupRunPtr& run, const Tensors& inputs, const Te
 }
 
 // Group `index` of `count`.
-std::vector<Segment> group(const std::vector<Segment>& segments, std::size_t index, std::size_t count) {
+std::vector<NetworkSegment> group(const std::vector<NetworkSegment>& segments, std::size_t index, std::size_t count) {
   const auto boundary = [&](std::size_t i) {
     return segments.begin() + static_cast<std::ptrdiff_t>(i * segments.size() / count);
   };
@@ -212,7 +212,7 @@ torch::Tensor forward_checkpointed(Network& network, const torch::Tensor& input,
   const bool offload = plan.offload && input.is_cuda();
   if (offload && is_captured(input.device())) fail("checkpointing with offload cannot be captured in a CUDA graph");
 
-  const std::vector<Segment> segments = network.segments();
+  const std::vector<NetworkSegment> segments = network.segments();
   const std::size_t count = std::min(static_cast<std::size_t>(plan.segments), segments.size());
   const Tensors parameters = trained_parameters(network);
   Tensors tensors{input};

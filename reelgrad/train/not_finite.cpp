@@ -20,7 +20,7 @@ std::string in_network(const StepUnderTest& step, const Batch& batch) {
   const torch::NoGradGuard no_grad;
   std::string found;
   step.autocast([&] {
-    const std::vector<Segment> segments = step.network.segments();
+    const std::vector<NetworkSegment> segments = step.network.segments();
     std::vector<torch::Tensor> state{step.network_input(batch)};
     for (std::size_t i = 0; i < segments.size() && found.empty(); ++i) {
       state = segments[i](state);

@@ -67,13 +67,17 @@ std::int64_t peak_memory_mb(torch::Device device) {
 }
 
 // Steps run on a stream of their own: the default one cannot be captured in a graph.
-std::optional<c10::cuda::CUDAStreamGuard> own_stream(torch::Device device) {
-  std::optional<c10::cuda::CUDAStreamGuard> guard;
-  if (!device.is_cuda()) return guard;
-  c10::cuda::getCurrentCUDAStream(device.index()).synchronize();  // the network's weights were put there by it
-  guard.emplace(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index()));
-  return guard;
-}
+class OwnStream {
+ public:
+  explicit OwnStream(torch::Device device) {
+    if (!device.is_cuda()) return;
+    c10::cuda::getCurrentCUDAStream(device.index()).synchronize();  // the network's weights were put there by it
+    guard_.emplace(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index()));
+  }
+
+ private:
+  std::optional<c10::cuda::CUDAStreamGuard> guard_;
+};
 
 }  // namespace
 
@@ -148,7 +152,7 @@ struct Trainer::Impl {
   // --- The loop ---
 
   TrainOutcome run(std::optional<std::int64_t> stop_at) {
-    const auto stream = own_stream(device);
+    const OwnStream stream(device);
     const std::int64_t end = std::min(stop_at.value_or(config.run.steps), config.run.steps);
     limit_memory(device, config.memory.reserve_mb);
     if (step == 0) steps.choose_checkpointing(step);
