@@ -24,13 +24,8 @@ class FailingAllocator : public c10::Allocator {
 
   // The `count`-th request from now on fails, and those after it do not. 0: none.
   void fail_at(std::int64_t count) { left_ = count; }
-  bool failed() const { return failed_; }
-
   c10::DataPtr allocate(std::size_t bytes) override {
-    if (left_ > 0 && --left_ == 0) {
-      failed_ = true;
-      TORCH_CHECK_WITH(OutOfMemoryError, false, "Tried to allocate 1.00 GiB.");
-    }
+    if (left_ > 0 && --left_ == 0) TORCH_CHECK_WITH(OutOfMemoryError, false, "Tried to allocate 1.00 GiB.");
     return inner_->allocate(bytes);
   }
   c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }
@@ -40,7 +35,6 @@ class FailingAllocator : public c10::Allocator {
   static constexpr std::uint8_t kPriority = 1;
   c10::Allocator* inner_;
   std::int64_t left_ = 0;
-  bool failed_ = false;
 };
 
 Config config_of(int batch, int accumulate) {
@@ -52,83 +46,39 @@ Config config_of(int batch, int accumulate) {
   return config;
 }
 
-// A network in training, from the same start each time.
 struct Training {
-  explicit Training(const Config& configuration, torch::Device device = torch::kCPU)
-      : config(configuration),
-        network(test::small_network(1)),
-        batches(test::smooth_batches(config, device)),
-        updater({config.optimizer, config.schedule, config.ema, config.run.steps}, placed(device)),
-        loss(config, *network, Precision::fp32),
-        meter(2, device),
-        ops({{[this](const Batch& batch) { return loss(batch); }, loss.names(), network.get(), &updater}},
-            config.data.batch * config.optimizer.accumulate, meter),
-        steps(config, *network, loss, ops, batches, device) {}
-
-  Network& placed(torch::Device device) {
-    network->to(device);
-    return *network;
-  }
-
-  NamedTensors state() const {
-    NamedTensors state = state_dict(*network);
-    for (const auto& item : updater.state()) state.push_back(item);
-    state.emplace_back("meter", meter.state());
-    return state;
-  }
-
-  Config config;
-  std::shared_ptr<Network> network;
-  test::FixedBatches batches;
-  Updater updater;
-  NetworkLoss loss;
-  LossMeter meter;
-  StepOps ops;
+  Training(const Config& config, BatchSource& batches, std::shared_ptr<Network> network,
+           torch::Device device = torch::kCPU)
+      : setup(config, std::move(network), device),
+        steps(setup.config, *setup.network, setup.loss, setup.ops, batches, device) {}
+  test::StepSetup setup;
   FittedSteps steps;
 };
 
 // Memory runs out once, at each allocation of a step in turn. Afterwards the run is the one that had begun with twice
 // the micro-batches: the same samples, each once, and nothing counted twice.
 TEST(FittedSteps, OutOfMemoryAtAnyAllocationOfAStepChangesNothingButThePlan) {
-  Training expected(config_of(2, 2));
-  Training before(config_of(4, 1));
-  for (std::int64_t step = 0; step < 3; ++step) {
-    expected.steps.run(step);
-    before.steps.run(step);
-  }
-  // Rounding differs between the plans: both go on from one state.
-  {
-    const torch::NoGradGuard no_grad;
-    expected.updater.load_state(before.updater.state());
-    const auto from = before.network->parameters();
-    auto to = expected.network->parameters();
-    for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
-    expected.meter.load_state(before.meter.state());
-  }
-  NamedTensors start;
-  for (const auto& [name, tensor] : before.state()) start.emplace_back(name, tensor.clone());
-  expected.steps.run(3);
+  const Config whole = config_of(4, 1), halves = config_of(2, 2);
+  auto batches = test::smooth_batches(whole);
+  Training before(whole, batches, test::small_network(1));
+  for (std::int64_t step = 0; step < 3; ++step) before.steps.run(step);
+  const NamedTensors start = before.setup.state();
+  Training split(halves, batches, test::small_network(2));
+  split.setup.load(start);
+  split.steps.run(3);
+  const NamedTensors expected = split.setup.state();
 
   FailingAllocator allocator;
   std::int64_t failures = 0;
-  for (std::int64_t nth = 1;; ++nth) {
-    Training training(config_of(4, 1));
-    {
-      const torch::NoGradGuard no_grad;
-      NamedTensors updater_state(start.begin(), start.end());
-      training.updater.load_state(updater_state);
-      for (auto& item : training.network->named_parameters())
-        item.value().copy_(StateReader(start).find(item.key())->clone());
-      training.meter.load_state(*StateReader(start).find("meter"));
-    }
-    allocator.fail_at(nth);
+  for (bool failed = true; failed; ++failures) {
+    Training training(whole, batches, test::small_network(2));
+    training.setup.load(start);
+    allocator.fail_at(failures + 1);
     training.steps.run(3);
-    const bool failed = allocator.failed() && training.steps.plan().parts == 2;
     allocator.fail_at(0);
-    if (!failed) break;
-    ++failures;
-    test::expect_bit_equal(training.state(), expected.state());
-    if (HasFailure()) FAIL() << "allocation " << nth;
+    failed = training.steps.plan().parts == 2;
+    if (failed) test::expect_bit_equal(training.setup.state(), expected);
+    ASSERT_FALSE(HasFailure()) << "allocation " << failures + 1;
   }
   EXPECT_GT(failures, 20);
 }
@@ -136,7 +86,8 @@ TEST(FittedSteps, OutOfMemoryAtAnyAllocationOfAStepChangesNothingButThePlan) {
 TEST(FittedSteps, SayWhatWouldHelpWhenNothingIsLeftToTry) {
   Config config = config_of(1, 1);
   config.memory.on_oom = "fail";
-  Training training(config);
+  auto batches = test::smooth_batches(config);
+  Training training(config, batches, test::small_network(1));
   FailingAllocator allocator;
   allocator.fail_at(3);
   try {
@@ -196,32 +147,10 @@ class LargeBatches : public BatchSource {
   torch::Device device_;
 };
 
-struct LargeTraining {
-  LargeTraining(const Config& configuration, torch::Device device)
-      : config(configuration),
-        network(make_network({.options = {{"features", "24"}, {"convs", "4"}, {"activation", "prelu"}}})),
-        batches(device),
-        updater({config.optimizer, config.schedule, config.ema, config.run.steps}, placed(device)),
-        loss(config, *network, Precision::fp32),
-        meter(2, device),
-        ops({{[this](const Batch& batch) { return loss(batch); }, loss.names(), network.get(), &updater}},
-            config.data.batch * config.optimizer.accumulate, meter),
-        steps(config, *network, loss, ops, batches, device) {}
-
-  Network& placed(torch::Device device) {
-    network->to(device);
-    return *network;
-  }
-
-  Config config;
-  std::shared_ptr<Network> network;
-  LargeBatches batches;
-  Updater updater;
-  NetworkLoss loss;
-  LossMeter meter;
-  StepOps ops;
-  FittedSteps steps;
-};
+std::shared_ptr<Network> large_network() {
+  torch::manual_seed(3);
+  return make_network({.options = {{"features", "24"}, {"convs", "4"}, {"activation", "prelu"}}});
+}
 
 // Field case B1: batch 8 fails under a real cap, 4 fits; memory comes back exactly, and the bits are those of a run
 // that began with micro-batches of 4.
@@ -231,17 +160,15 @@ TEST_F(FittedStepsGpuTest, AWholeBatchThatDoesNotFitIsSplit) {
     SCOPED_TRACE(graph);
     Config whole = config_of(8, 1), halves = config_of(4, 2);
     whole.run.graph = halves.run.graph = graph;
-    torch::manual_seed(3);
-    LargeTraining expected(halves, card_);
+    LargeBatches batches(card_);
+    Training expected(halves, batches, large_network(), card_);
     for (std::int64_t step = 0; step < 6; ++step) expected.steps.run(step);
-    torch::manual_seed(3);
-    LargeTraining training(whole, card_);
-    c10::cuda::CUDACachingAllocator::resetPeakStats(0);
+    Training training(whole, batches, large_network(), card_);
     const std::int64_t at_rest = allocated();
     leave(400);
     for (std::int64_t step = 0; step < 6; ++step) training.steps.run(step);
     EXPECT_EQ(training.steps.plan().parts, 2);
-    const auto a = training.network->parameters(), b = expected.network->parameters();
+    const auto a = training.setup.network->parameters(), b = expected.setup.network->parameters();
     for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(torch::equal(a[i], b[i])) << i;
     if (std::string(graph) == "off") EXPECT_EQ(allocated(), at_rest);
     c10::cuda::CUDACachingAllocator::setMemoryFraction(1, 0);
@@ -252,10 +179,11 @@ TEST_F(FittedStepsGpuTest, AWholeBatchThatDoesNotFitIsSplit) {
 TEST_F(FittedStepsGpuTest, AutoTakesCheckpointingOnlyWhereItIsNeeded) {
   Config config = config_of(4, 1);
   config.memory.checkpointing = "auto";
-  LargeTraining roomy(config, card_);
+  LargeBatches batches(card_);
+  Training roomy(config, batches, large_network(), card_);
   roomy.steps.choose_checkpointing(0);
   EXPECT_EQ(roomy.steps.plan().checkpointing.segments, 0);
-  LargeTraining tight(config, card_);
+  Training tight(config, batches, large_network(), card_);
   leave(250);
   tight.steps.choose_checkpointing(0);
   EXPECT_GT(tight.steps.plan().checkpointing.segments, 0);

@@ -9,7 +9,6 @@
 #include <atomic>
 #include <thread>
 
-#include "reelgrad/train/network_loss.h"
 #include "reelgrad/train/test_support.h"
 
 namespace reelgrad {
@@ -18,48 +17,23 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Everything about a run with these steps, on the card.
+const torch::Device kCard{torch::kCUDA, 0};
+
+// A run with these steps, on the card.
 template <class StepType>
 struct CardRun {
-  CardRun(const Config& configuration, std::shared_ptr<Network> made, Precision precision, int parts)
-      : config(configuration),
-        network(std::move(made)),
-        batches(test::smooth_batches(config, card)),
-        updater({.optimizer = config.optimizer,
-                 .schedule = config.schedule,
-                 .ema = config.ema,
-                 .steps = config.run.steps,
-                 .loss_scaling = precision == Precision::fp16},
-                placed()),
-        loss(config, *network, precision),
-        meter(2, card),
-        ops({{[this](const Batch& batch) { return loss(batch); }, loss.names(), network.get(), &updater}},
-            config.data.batch * config.optimizer.accumulate, meter),
-        step(ops, batches, MicroBatches(config.data.batch * config.optimizer.accumulate, parts)) {}
-
-  Network& placed() {
-    network->to(card);
-    network->train();
-    return *network;
-  }
+  CardRun(const Config& config, std::shared_ptr<Network> network, Precision precision, int parts)
+      : setup(config, std::move(network), kCard, precision),
+        batches(test::smooth_batches(config, kCard)),
+        step(setup.ops, batches, MicroBatches(setup.samples(), parts)) {}
 
   NamedTensors run(int steps) {
     for (int i = 0; i < steps; ++i) step.run(i);
-    NamedTensors state;
-    for (const auto& [name, tensor] : state_dict(*network)) state.emplace_back(name, tensor.cpu());
-    for (const auto& [name, tensor] : updater.state()) state.emplace_back(name, tensor.cpu());
-    state.emplace_back("meter", meter.state().cpu());
-    return state;
+    return setup.state();
   }
 
-  const torch::Device card{torch::kCUDA, 0};
-  Config config;
-  std::shared_ptr<Network> network;
+  test::StepSetup setup;
   test::FixedBatches batches;
-  Updater updater;
-  NetworkLoss loss;
-  LossMeter meter;
-  StepOps ops;
   StepType step;
 };
 

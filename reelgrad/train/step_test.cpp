@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "reelgrad/base/error.h"
-#include "reelgrad/train/loss.h"
 #include "reelgrad/train/schedule.h"
 #include "reelgrad/train/test_support.h"
 #include "reelgrad/train/updater.h"
@@ -16,29 +15,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-// --- Loss ---
-
-TEST(Loss, IsItsFormula) {
-  const torch::Tensor a = torch::tensor({0.0, 0.5, 1.0, 0.25}).reshape({1, 1, 2, 2});
-  const torch::Tensor b = torch::tensor({0.5, 0.5, 0.0, 0.0}).reshape({1, 1, 2, 2});
-  EXPECT_NEAR(compute_loss({.l1 = 1, .charbonnier = 0}, a, b).item<double>(), 1.75 / 4, 1e-12);
-  const double eps = 0.1;
-  double expected = 0;
-  for (const double d : {0.5, 0.0, 1.0, 0.25}) expected += std::sqrt(d * d + eps * eps) / 4;
-  EXPECT_NEAR(compute_loss({.charbonnier_eps = eps}, a, b).item<double>(), expected, 1e-7);
-}
-
-TEST(Loss, OfAHalfPredictionIsFloat32) {
-  const torch::Tensor prediction = torch::full({1, 1, 64, 64}, 0.5, torch::kBFloat16);
-  const torch::Tensor loss = compute_loss(LossConfig{}, prediction, torch::full({1, 1, 64, 64}, 0.5));
-  EXPECT_EQ(loss.scalar_type(), torch::kFloat32);
-  EXPECT_NEAR(loss.item<double>(), 1e-6, 1e-9);  // eps^2 = 1e-12 is lost in a half type
-}
-
-TEST(Loss, OfDifferentShapesIsRefused) {
-  EXPECT_THROW(compute_loss(LossConfig{}, torch::zeros({1, 3, 4, 4}), torch::zeros({1, 1, 4, 4})), Error);
-}
 
 // --- Schedule ---
 
@@ -159,20 +135,19 @@ SkipRun run_half_parameter(torch::Device device, double initial_scale, int itera
   Config config = test::small_config();
   config.loss = {.l1 = 1, .charbonnier = 0};
   config.data.batch = 1;
-  HalfParameter network;
-  network.to(device);
-  Updater updater({.optimizer = config.optimizer,
-                   .schedule = {.name = "linear", .min_lr = config.optimizer.lr / 10},
-                   .ema = {.decay = 0.5},
-                   .steps = 10,
-                   .loss_scaling = true,
-                   .initial_scale = initial_scale},
-                  network);
-  EagerStep step(config, Precision::fp32, false, network, updater);
+  config.data.color = "gray";
+  config.run.steps = 10;
+  config.schedule = {.name = "linear", .min_lr = config.optimizer.lr / 10};
+  config.ema = {.decay = 0.5};
+  const auto network = std::make_shared<HalfParameter>();
+  // fp16 for its loss scale; without autocast on the CPU, which the network does not need.
+  test::StepSetup setup(config, network, device, Precision::fp16, initial_scale);
   const torch::Tensor zeros = torch::zeros({1, 1, 10, 10}, device);
-  for (int i = 0; i < iterations; ++i) step.run([&](int, int) { return Batch{zeros, zeros}; });
-  return {network.value(), updater.evaluation_weights().front().second.item<double>(),
-          Updater::read(updater.counters().cpu())};
+  test::FixedBatches batches(zeros, zeros, 1);
+  EagerStep step(setup.ops, batches, MicroBatches(1, 1));
+  for (int i = 0; i < iterations; ++i) step.run(i);
+  return {network->value(), setup.updater.evaluation_weights().front().second.item<double>(),
+          Updater::read(setup.updater.counters().cpu())};
 }
 
 // Field case C2.
@@ -198,23 +173,97 @@ TEST(SkippedStepGpu, CountsForNothing) {
   expect_skips_do_not_count({torch::kCUDA, 0});
 }
 
+TEST(MicroBatches, AreAsEqualAsPossible) {
+  const MicroBatches parts(16, 3);
+  EXPECT_EQ(parts.count(0) + parts.count(1) + parts.count(2), 16);
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(parts.count(i), testing::AnyOf(5, 6));
+  EXPECT_EQ(parts.first(1), parts.count(0));
+}
+
 TEST(EagerStep, MicroBatchesAddUpToTheWholeBatch) {
-  const auto run = [](int batch, int accumulate) {
+  const auto run = [](int parts) {
     Config config = test::small_config();
-    config.data.batch = batch;
-    config.optimizer.accumulate = accumulate;
-    const auto network = test::small_network(1, torch::kFloat64);
+    config.data.batch = 6;
+    config.run.steps = 1;
+    test::StepSetup setup(config, test::small_network(1, torch::kFloat64), torch::kCPU);
     auto batches = test::smooth_batches(config);
-    Updater updater({.optimizer = config.optimizer, .steps = 1}, *network);
-    EagerStep step(config, Precision::fp32, false, *network, updater);
-    const torch::Tensor loss = step.run([&](int first, int count) { return batches.next(0, first, count); });
-    EXPECT_FALSE(loss.requires_grad());
-    return std::pair(loss.item<double>(), network->parameters().front().detach().clone());
+    EagerStep(setup.ops, batches, MicroBatches(6, parts)).run(0);
+    return std::pair(LossMeter::read(setup.meter.state()).means.front(),
+                     setup.network->parameters().front().detach().clone());
   };
-  const auto [whole_loss, whole] = run(6, 1);
-  const auto [split_loss, split] = run(2, 3);
-  EXPECT_NEAR(split_loss, whole_loss, 1e-12);
-  EXPECT_LE((split - whole).abs().max().item<double>(), 1e-9);
+  const auto [whole_loss, whole] = run(1);
+  for (const int parts : {3, 4}) {
+    const auto [split_loss, split] = run(parts);
+    EXPECT_NEAR(split_loss, whole_loss, 1e-12);
+    EXPECT_LE((split - whole).abs().max().item<double>(), 1e-9);
+  }
+}
+
+// Two networks in one step, the second learning what the first leaves over, are the two loops written out.
+TEST(EagerStep, TrainsTwoNetworksWithTheirOwnOptimizers) {
+  const auto l1 = [](const torch::Tensor& a, const torch::Tensor& b) {
+    const torch::Tensor loss = (a - b).abs().mean();
+    return LossValue{loss, loss.detach().reshape({1})};
+  };
+  Config config = test::small_config();
+  auto batches = test::smooth_batches(config);
+  const auto first = test::small_network(1, torch::kFloat64), second = test::small_network(2, torch::kFloat64);
+  Updater adam({.optimizer = {.name = "adam", .lr = 1e-3}, .ema = {.decay = 0}, .steps = 8}, *first);
+  Updater sgd({.optimizer = {.name = "sgd", .lr = 1e-2}, .ema = {.decay = 0}, .steps = 8}, *second);
+  const auto rest = [&](const Batch& batch) {
+    return batch.target.to(torch::kFloat64) - first->forward(batch.input.to(torch::kFloat64)).detach();
+  };
+  LossMeter meter(4, torch::kCPU);
+  StepOps ops(
+      {{[&](const Batch& b) { return l1(first->forward(b.input.to(torch::kFloat64)), b.target.to(torch::kFloat64)); },
+        {"l1"},
+        first.get(),
+        &adam},
+       {[&](const Batch& b) { return l1(second->forward(b.input.to(torch::kFloat64)), rest(b)); },
+        {"l1"},
+        second.get(),
+        &sgd}},
+      2, meter);
+  EagerStep step(ops, batches, MicroBatches(2, 2));
+  for (int i = 0; i < 8; ++i) step.run(i);
+
+  const auto a = test::small_network(1, torch::kFloat64), b = test::small_network(2, torch::kFloat64);
+  torch::optim::Adam adam_of_torch(a->parameters(), torch::optim::AdamOptions(1e-3).betas({0.9, 0.99}));
+  torch::optim::SGD sgd_of_torch(b->parameters(), torch::optim::SGDOptions(1e-2).momentum(0.9));
+  double losses = 0;
+  for (int i = 0; i < 8; ++i) {
+    const Batch batch = batches.next(i, 0, 2);
+    const torch::Tensor input = batch.input.to(torch::kFloat64), target = batch.target.to(torch::kFloat64);
+    adam_of_torch.zero_grad();
+    sgd_of_torch.zero_grad();
+    const torch::Tensor prediction = a->forward(input);
+    (prediction - target).abs().mean().backward();
+    const torch::Tensor loss = (b->forward(input) - (target - prediction.detach())).abs().mean();
+    loss.backward();
+    losses += loss.item<double>();
+    adam_of_torch.step();
+    sgd_of_torch.step();
+  }
+  for (const auto& [ours, torchs] : {std::pair{first, a}, std::pair{second, b}})
+    for (std::size_t i = 0; i < ours->parameters().size(); ++i)
+      EXPECT_LE((ours->parameters()[i] - torchs->parameters()[i]).abs().max().item<double>(), 1e-10);
+  EXPECT_NEAR(LossMeter::read(meter.state()).means[2], losses / 8, 1e-10);
+}
+
+TEST(LossMeter, LeavesOutStepsThatAreNotFinite) {
+  LossMeter meter(2, torch::kCPU);
+  const auto add = [&](double total, double term) { meter.add(torch::tensor({total, term}, torch::kFloat64)); };
+  add(1, 4);
+  add(std::nan(""), 7);
+  add(3, 2);
+  const LossMeter::Reading reading = LossMeter::read(meter.state());
+  EXPECT_THAT(reading.means, testing::ElementsAre(2, 3));
+  EXPECT_EQ(reading.steps, 3);
+  EXPECT_EQ(reading.first_bad, 1);
+  EXPECT_TRUE(std::isnan(reading.first_bad_value));
+  EXPECT_EQ(reading.last_value, 3);
+  meter.clear();
+  EXPECT_EQ(LossMeter::read(meter.state()).first_bad, -1);
 }
 
 }  // namespace
