@@ -199,11 +199,27 @@ TEST_F(ConfigFile, FilesThatDoNotExistAreNamedWithTheirPath) {
             "train.toml:2: data.script: missing: the script to train on (or data.pairs: two folders of images)");
 }
 
+TEST_F(ConfigFile, LossTermsFitTheDataAndEachOther) {
+  EXPECT_EQ(error_after_data("crop_px = 64\n[loss]\nms_ssim = 1"),
+            "train.toml:3: data.crop_px: loss.ms_ssim needs pictures of 176 pixels a side, but data.crop_px = 64 with "
+            "model.scale = 2 gives 128: allowed is a crop_px from 88 up");
+  EXPECT_EQ(error_after_data("crop_px = 88\n[loss]\nms_ssim = 1\nssim = 1"), "accepted");
+  EXPECT_THAT(error_after_data("crop_px = 8\n[model]\nscale = 1\n[loss]\nssim = 1"), HasSubstr("a crop_px from 11 up"));
+  EXPECT_THAT(error_after_data("color = \"gray\"\n[loss]\nluma_weight = 2"),
+              HasSubstr("train.toml:5: loss.luma_weight: data.color = \"gray\" has no chroma"));
+  EXPECT_THAT(error_after_data("[loss]\nssim = 1\nchroma_weight = 0.5"),
+              HasSubstr("train.toml:5: loss.chroma_weight: only for l1, mse, charbonnier and huber"));
+  EXPECT_THAT(error_after_data("[loss]\ntemporal = 1"), HasSubstr("train.toml:4: loss.temporal: alone"));
+}
+
 TEST_F(ConfigFile, RulesBetweenKeysNameBoth) {
   EXPECT_EQ(error_after_data("window = 4"), "train.toml:3: data.window: 4 is even, allowed: an odd number");
   EXPECT_EQ(
       error_after_data("window = 5\nframe_step = 4"),
       "train.toml:3: data.window: a window of 5 frames, 4 apart, spans 17, which is more than segment_frames = 16");
+  EXPECT_EQ(error_after_data("segment_frames = 8\nframe_step = 8\n[loss]\nl1 = 1\ntemporal = 1"),
+            "train.toml:3: data.segment_frames: a window of 2 frames (one more for loss.temporal), 8 apart, spans 9, "
+            "which is more than segment_frames = 8");
   EXPECT_EQ(
       error_after_data("pool_frames = 8"),
       "train.toml:3: data.pool_frames: a pool of 8 frames cannot hold a segment of 16 (pool_frames must be at least "
@@ -257,6 +273,9 @@ TEST_F(ConfigFile, WrongPairsSayWhatIsAllowed) {
   const std::string pairs = "pairs = { input = \"LR\", target = \"HR\" }";
   EXPECT_EQ(error_of("[data]\n" + pairs + "\nwindow = 3"),
             "train.toml:2: data.pairs: its images are single pictures, but data.window is 3: allowed with pairs is 1");
+  EXPECT_EQ(error_of("[data]\n" + pairs + "\n[loss]\nl1 = 1\ntemporal = 0.5"),
+            "train.toml:5: loss.temporal: loss.temporal is 0.5, but the images of data.pairs are single pictures: "
+            "allowed with pairs is 0");
   EXPECT_THAT(error_after_data("window = 3\n[validation]\n" + pairs),
               HasSubstr("train.toml:5: validation.pairs: its images are single pictures"));
   EXPECT_THAT(
