@@ -3,10 +3,7 @@
 #include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 
-#include <cmath>
-
 #include "reelgrad/base/error.h"
-#include "reelgrad/train/loss.h"
 #include "reelgrad/train/schedule.h"
 #include "reelgrad/train/test_support.h"
 #include "reelgrad/train/updater.h"
@@ -16,29 +13,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-// --- Loss ---
-
-TEST(Loss, IsItsFormula) {
-  const torch::Tensor a = torch::tensor({0.0, 0.5, 1.0, 0.25}).reshape({1, 1, 2, 2});
-  const torch::Tensor b = torch::tensor({0.5, 0.5, 0.0, 0.0}).reshape({1, 1, 2, 2});
-  EXPECT_NEAR(compute_loss({.l1 = 1, .charbonnier = 0}, a, b).item<double>(), 1.75 / 4, 1e-12);
-  const double eps = 0.1;
-  double expected = 0;
-  for (const double d : {0.5, 0.0, 1.0, 0.25}) expected += std::sqrt(d * d + eps * eps) / 4;
-  EXPECT_NEAR(compute_loss({.charbonnier_eps = eps}, a, b).item<double>(), expected, 1e-7);
-}
-
-TEST(Loss, OfAHalfPredictionIsFloat32) {
-  const torch::Tensor prediction = torch::full({1, 1, 64, 64}, 0.5, torch::kBFloat16);
-  const torch::Tensor loss = compute_loss(LossConfig{}, prediction, torch::full({1, 1, 64, 64}, 0.5));
-  EXPECT_EQ(loss.scalar_type(), torch::kFloat32);
-  EXPECT_NEAR(loss.item<double>(), 1e-6, 1e-9);  // eps^2 = 1e-12 is lost in a half type
-}
-
-TEST(Loss, OfDifferentShapesIsRefused) {
-  EXPECT_THROW(compute_loss(LossConfig{}, torch::zeros({1, 3, 4, 4}), torch::zeros({1, 1, 4, 4})), Error);
-}
 
 // --- Schedule ---
 
