@@ -101,26 +101,32 @@ Batch TrainingLoader::Impl::empty_batch(int count) const {
   const auto plain = torch::dtype(torch::kFloat32).device(device);
   const auto images = plain.memory_format(options.layout);
   Batch batch;
-  batch.input = config.window == 1 ? torch::empty({count, colors, crop, crop}, images)
-                                   : torch::empty({count, config.window, colors, crop, crop}, plain);
-  batch.target = torch::empty({count, colors, big, big}, plain);
+  const int frames = config.input_frames();
+  batch.input = frames == 1 ? torch::empty({count, colors, crop, crop}, images)
+                            : torch::empty({count, frames, colors, crop, crop}, plain);
+  batch.target = config.targets == 1 ? torch::empty({count, colors, big, big}, plain)
+                                     : torch::empty({count, config.targets, colors, big, big}, plain);
   return batch;
 }
 
 void TrainingLoader::Impl::add_jobs(std::vector<SpecifiedJob>& jobs, const Sample& sample,
                                     const SegmentDecoder::Held& held, int index, const Batch& batch) const {
-  const int crop = sampler.config().crop_px;
+  const SamplerConfig& config = sampler.config();
+  const int crop = config.crop_px;
   const auto add = [&](const ScriptPool::Side& side, int factor, MutableImageRef out) {
     jobs.push_back(
         {{side.format, side.color, color},
          {side.picture, sample.x * factor, sample.y * factor, crop * factor, crop * factor, sample.orientation, out}});
   };
   const std::vector<int> frames =
-      place_window(sample.draw, held.pool.content(held.slot), sampler.config().window, sampler.config().frame_step);
+      place_window(sample.draw, held.pool.content(held.slot), config.input_frames(), config.frame_step);
   for (std::size_t t = 0; t < frames.size(); ++t) {
     add(held.pool.input(held.slot, frames[t]), 1, picture_in(batch.input, index, static_cast<int>(t)));
   }
-  add(held.pool.target(held.slot, frames[frames.size() / 2]), scale, picture_in(batch.target, index, 0));
+  for (int t = 0; t < config.targets; ++t) {
+    add(held.pool.target(held.slot, frames[static_cast<std::size_t>(config.window / 2 + t)]), scale,
+        picture_in(batch.target, index, t));
+  }
 }
 
 std::vector<SpecifiedJob> TrainingLoader::Impl::jobs_of(std::int64_t step, int first, const Batch& batch,
@@ -150,7 +156,7 @@ class TrainingLoader::CardBatch : public ReplayedBatch {
   CardBatch(TrainingLoader::Impl& loader, int count)
       : loader_(loader),
         batch_(loader.empty_batch(count)),
-        table_(static_cast<std::size_t>(count) * (loader.sampler.config().window + 1), loader.device) {}
+        table_(static_cast<std::size_t>(count) * loader.sampler.config().pictures(), loader.device) {}
 
   const Batch& batch() const override { return batch_; }
 

@@ -26,8 +26,8 @@ class PlaneWeights {
   double luma_, chroma_;
 };
 
-// Of each d = prediction - target, [N, C, H, W]: sqrt(d^2 + eps^2): Charbonnier et al., "Two deterministic half-quadratic regularization algorithms for computed
-// imaging", 1994.
+// Of each d = prediction - target, [N, C, H, W]: sqrt(d^2 + eps^2): Charbonnier et al., "Two deterministic
+// half-quadratic regularization algorithms for computed imaging", 1994.
 torch::Tensor charbonnier(const torch::Tensor& d, double eps);
 // d^2 / 2 up to |d| = delta, from there the line delta (|d| - delta / 2): Huber, "Robust estimation of a location
 // parameter", 1964; torch.nn.HuberLoss.

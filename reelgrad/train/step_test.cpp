@@ -3,8 +3,6 @@
 #include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 
-#include <cmath>
-
 #include "reelgrad/base/error.h"
 #include "reelgrad/train/schedule.h"
 #include "reelgrad/train/test_support.h"
@@ -92,23 +90,6 @@ TEST(AutocastGuard, PutsEverythingBack) {
   }
   EXPECT_EQ(dtype_of_a_convolution(), torch::kFloat32);
   EXPECT_FALSE(at::autocast::is_autocast_enabled(torch::kCPU));
-}
-
-TEST(MixedPrecision, CompactIsCloseToFloat32) {
-  const auto network = test::small_network(1);
-  const torch::NoGradGuard no_grad;
-  const torch::Tensor input = torch::rand({1, 3, 12, 12});
-  const torch::Tensor full = network->forward(input);
-  const AutocastGuard autocast(torch::kCPU, Precision::bf16);
-  EXPECT_LE((network->forward(input).to(torch::kFloat32) - full).abs().max().item<double>(), 1e-2);
-}
-
-TEST(MixedPrecision, PixelShuffleOrderIsThatOfTheLiterature) {
-  const torch::Tensor input = torch::arange(16).reshape({1, 4, 2, 2});
-  const torch::Tensor expected =
-      torch::tensor({0, 4, 1, 5, 8, 12, 9, 13, 2, 6, 3, 7, 10, 14, 11, 15}, torch::kInt64).reshape({1, 1, 4, 4});
-  EXPECT_TRUE(torch::equal(at::pixel_shuffle(input, 2), expected));
-  EXPECT_TRUE(torch::equal(at::pixel_shuffle(input.contiguous(torch::MemoryFormat::ChannelsLast), 2), expected));
 }
 
 // --- One step ---

@@ -170,6 +170,7 @@ inline void expect_same_records(const std::vector<StepRecord>& a, const std::vec
   for (std::size_t i = 0; i < a.size(); ++i) {
     EXPECT_EQ(a[i].step, b[i].step);
     EXPECT_EQ(a[i].loss, b[i].loss) << "step " << a[i].step;
+    EXPECT_EQ(a[i].losses, b[i].losses) << "step " << a[i].step;
     EXPECT_EQ(a[i].learning_rate, b[i].learning_rate);
     EXPECT_EQ(a[i].skipped, b[i].skipped);
   }

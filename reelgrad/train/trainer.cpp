@@ -305,7 +305,10 @@ struct Trainer::Impl {
     if (step > clock_step) latest.steps_per_second = steps_per_second();
     // Reading a card's loss would make it wait: between records the last record's stands.
     const double last = device.is_cpu() ? LossMeter::read(meter.state()).last_value : NAN;
-    if (std::isfinite(last)) latest.loss = last;
+    if (std::isfinite(last)) {
+      latest.loss = last;
+      latest.losses.clear();  // they are of the last record
+    }
     hooks.progress(step, latest);
   }
 
