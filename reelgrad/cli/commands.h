@@ -13,6 +13,7 @@ void add_validate(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_preview(CLI::App& app);
 void add_report(CLI::App& app);
+void add_bench(CLI::App& app);
 void add_config_reference(CLI::App& app);
 
 }  // namespace reelgrad::cli

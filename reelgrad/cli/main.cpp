@@ -39,6 +39,7 @@ int run(int argc, char** argv) {
   add_inspect(app);
   add_preview(app);
   add_report(app);
+  add_bench(app);
   add_config_reference(app);
   try {
     app.parse(argc, argv);

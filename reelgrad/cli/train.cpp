@@ -21,14 +21,23 @@ struct TrainArguments {
   std::optional<std::int64_t> stop_at;
 };
 
+// "  loss 0.01230 (charbonnier 0.01000, ssim 0.00230)"; on a card nothing before the first record.
+std::string losses_text(const TrainProgress& now) {
+  if (!std::isfinite(now.loss)) return {};
+  std::string terms;
+  for (const auto& [name, value] : now.losses) {
+    terms += fmt::format("{}{} {:.5f}", terms.empty() ? " (" : ", ", name, value);
+  }
+  return fmt::format("  loss {:.5f}{}", now.loss, terms.empty() ? terms : terms + ")");
+}
+
 class TrainProgressLine : public Observer {
  public:
   bool stop_requested() override { return reelgrad::stop_requested(); }
   void status(const std::string& text) override { progress_.update(text); }
   void train_progress(const TrainProgress& now) override {
     std::string line = fmt::format("step {}/{}", now.step, now.steps);
-    if (std::isfinite(now.loss))
-      line += fmt::format("  loss {:.5f}", now.loss);  // on a card not before the first record
+    line += losses_text(now);
     line += fmt::format("  {:.1f} it/s", now.steps_per_second);
     if (now.steps_per_second > 0) {
       line +=

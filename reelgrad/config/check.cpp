@@ -15,17 +15,19 @@ std::string written_one(const Source& source, std::initializer_list<const char*>
   return found == keys.end() ? *keys.begin() : *found;
 }
 
-void check_data(const DataConfig& data, Source& source) {
+void check_data(const DataConfig& data, bool temporal, Source& source) {
   if (data.script.empty() && data.pairs.empty()) {
     source.report("data.script", "missing: the script to train on (or data.pairs: two folders of images)");
   }
   if (data.window % 2 == 0)
     source.report("data.window", fmt::format("{} is even, allowed: an odd number", data.window));
-  const int span = (data.window - 1) * data.frame_step + 1;
+  const int frames = data.window + (temporal ? 1 : 0);
+  const int span = (frames - 1) * data.frame_step + 1;
   if (data.segment_frames < span) {
-    source.report(written_one(source, {"data.segment_frames", "data.window", "data.frame_step"}),
-                  fmt::format("a window of {} frames, {} apart, spans {}, which is more than segment_frames = {}",
-                              data.window, data.frame_step, span, data.segment_frames));
+    source.report(
+        written_one(source, {"data.segment_frames", "data.window", "data.frame_step"}),
+        fmt::format("a window of {} frames{}, {} apart, spans {}, which is more than segment_frames = {}", frames,
+                    temporal ? " (one more for loss.temporal)" : "", data.frame_step, span, data.segment_frames));
   }
   if (data.pool_frames < data.segment_frames) {
     source.report(
@@ -45,18 +47,49 @@ void check_effective_batch(const Config& config, Source& source) {
                             kLargestEffectiveBatch));
 }
 
-void check_loss(const LossConfig& loss, Source& source) {
+void check_size_for(const char* key, double weight, int smallest, const Config& config, Source& source) {
+  const int size = config.data.crop_px * config.model.scale;
+  if (weight == 0 || size >= smallest) return;
+  source.report(written_one(source, {"data.crop_px", key}),
+                fmt::format("{} needs pictures of {} pixels a side, but data.crop_px = {} with model.scale = {} gives "
+                            "{}: allowed is a crop_px from {} up",
+                            key, smallest, config.data.crop_px, config.model.scale, size,
+                            (smallest + config.model.scale - 1) / config.model.scale));
+}
+
+void check_plane_weights(const Config& config, Source& source) {
+  const LossConfig& loss = config.loss;
+  if (loss.luma_weight == 1 && loss.chroma_weight == 1) return;
+  const std::string key = written_one(source, {"loss.luma_weight", "loss.chroma_weight"});
+  if (loss.luma_weight + loss.chroma_weight == 0) source.report(key, "luma and chroma both weigh 0");
+  if (config.data.color == "gray") {
+    source.report(key, "data.color = \"gray\" has no chroma to weigh luma against: allowed with it is 1");
+  }
+  if (loss.l1 + loss.mse + loss.charbonnier + loss.huber == 0) {
+    source.report(key, "only for l1, mse, charbonnier and huber, which all weigh 0");
+  }
+}
+
+void check_loss(const Config& config, Source& source) {
+  const LossConfig& loss = config.loss;
   const double sum = loss.l1 + loss.mse + loss.charbonnier + loss.huber + loss.ssim + loss.ms_ssim + loss.fft +
                      loss.edge + loss.temporal;
   if (sum == 0) source.report("loss.charbonnier", "all weights of the loss are 0: nothing would be trained");
-  if (loss.luma_weight + loss.chroma_weight == 0) {
-    source.report(written_one(source, {"loss.luma_weight", "loss.chroma_weight"}), "luma and chroma both weigh 0");
+  if (sum > 0 && sum == loss.temporal) {
+    source.report("loss.temporal",
+                  "alone it does not see what is wrong in both frames alike: give another term a weight");
   }
+  check_size_for("loss.ssim", loss.ssim, kSmallestForSsim, config, source);
+  check_size_for("loss.ms_ssim", loss.ms_ssim, kSmallestForMsSsim, config, source);
+  check_plane_weights(config, source);
 }
 
 void check_optimizer(const OptimizerConfig& optimizer, Source& source) {
   if (optimizer.nesterov && (optimizer.name != "sgd" || optimizer.momentum == 0)) {
     source.report("optimizer.nesterov", "only for optimizer.name = \"sgd\" with a momentum");
+  }
+  if (optimizer.name == "schedule_free_adamw" && optimizer.beta1 == 0) {
+    source.report("optimizer.beta1", "0 leaves schedule_free_adamw without an average, allowed: above 0");
   }
   for (std::size_t i = 0; i < optimizer.groups.size(); ++i) {
     const double decay = optimizer.groups[i].weight_decay;
@@ -105,6 +138,12 @@ void check_validation(const ValidationConfig& validation, Source& source) {
 
 // Images have no neighbours in time.
 void check_pairs(const Config& config, Source& source) {
+  if (!config.data.pairs.empty() && config.loss.temporal > 0) {
+    source.report(written_one(source, {"loss.temporal", "data.pairs"}),
+                  fmt::format("loss.temporal is {}, but the images of data.pairs are single pictures: allowed with "
+                              "pairs is 0",
+                              config.loss.temporal));
+  }
   if (config.data.window == 1) return;
   for (const auto& [key, given] : {std::pair{"data.pairs", !config.data.pairs.empty()},
                                    std::pair{"validation.pairs", !config.validation.pairs.empty()}}) {
@@ -117,9 +156,9 @@ void check_pairs(const Config& config, Source& source) {
 }  // namespace
 
 void check_rules(const Config& config, Source& source) {
-  check_data(config.data, source);
+  check_data(config.data, config.loss.temporal > 0, source);
   check_effective_batch(config, source);
-  check_loss(config.loss, source);
+  check_loss(config, source);
   check_optimizer(config.optimizer, source);
   check_schedule(config, source);
   check_validation(config.validation, source);

@@ -76,6 +76,9 @@ struct LossConfig {
   double luma_weight = 1, chroma_weight = 1;  // in l1, mse, charbonnier and huber of rgb and yuv444
 };
 
+// Sides that a target's crop needs for them, pixels: SSIM's window fits, and on the last of MS-SSIM's five scales.
+inline constexpr int kSmallestForSsim = 11, kSmallestForMsSsim = kSmallestForSsim << 4;
+
 // Parameters whose names match have settings of their own.
 struct ParameterGroupConfig {
   std::string match;         // a pattern: * is any text, ? any character

@@ -199,11 +199,27 @@ TEST_F(ConfigFile, FilesThatDoNotExistAreNamedWithTheirPath) {
             "train.toml:2: data.script: missing: the script to train on (or data.pairs: two folders of images)");
 }
 
+TEST_F(ConfigFile, LossTermsFitTheDataAndEachOther) {
+  EXPECT_EQ(error_after_data("crop_px = 64\n[loss]\nms_ssim = 1"),
+            "train.toml:3: data.crop_px: loss.ms_ssim needs pictures of 176 pixels a side, but data.crop_px = 64 with "
+            "model.scale = 2 gives 128: allowed is a crop_px from 88 up");
+  EXPECT_EQ(error_after_data("crop_px = 88\n[loss]\nms_ssim = 1\nssim = 1"), "accepted");
+  EXPECT_THAT(error_after_data("crop_px = 8\n[model]\nscale = 1\n[loss]\nssim = 1"), HasSubstr("a crop_px from 11 up"));
+  EXPECT_THAT(error_after_data("color = \"gray\"\n[loss]\nluma_weight = 2"),
+              HasSubstr("train.toml:5: loss.luma_weight: data.color = \"gray\" has no chroma"));
+  EXPECT_THAT(error_after_data("[loss]\nssim = 1\nchroma_weight = 0.5"),
+              HasSubstr("train.toml:5: loss.chroma_weight: only for l1, mse, charbonnier and huber"));
+  EXPECT_THAT(error_after_data("[loss]\ntemporal = 1"), HasSubstr("train.toml:4: loss.temporal: alone"));
+}
+
 TEST_F(ConfigFile, RulesBetweenKeysNameBoth) {
   EXPECT_EQ(error_after_data("window = 4"), "train.toml:3: data.window: 4 is even, allowed: an odd number");
   EXPECT_EQ(
       error_after_data("window = 5\nframe_step = 4"),
       "train.toml:3: data.window: a window of 5 frames, 4 apart, spans 17, which is more than segment_frames = 16");
+  EXPECT_EQ(error_after_data("segment_frames = 8\nframe_step = 8\n[loss]\nl1 = 1\ntemporal = 1"),
+            "train.toml:3: data.segment_frames: a window of 2 frames (one more for loss.temporal), 8 apart, spans 9, "
+            "which is more than segment_frames = 8");
   EXPECT_EQ(
       error_after_data("pool_frames = 8"),
       "train.toml:3: data.pool_frames: a pool of 8 frames cannot hold a segment of 16 (pool_frames must be at least "
@@ -257,6 +273,9 @@ TEST_F(ConfigFile, WrongPairsSayWhatIsAllowed) {
   const std::string pairs = "pairs = { input = \"LR\", target = \"HR\" }";
   EXPECT_EQ(error_of("[data]\n" + pairs + "\nwindow = 3"),
             "train.toml:2: data.pairs: its images are single pictures, but data.window is 3: allowed with pairs is 1");
+  EXPECT_EQ(error_of("[data]\n" + pairs + "\n[loss]\nl1 = 1\ntemporal = 0.5"),
+            "train.toml:5: loss.temporal: loss.temporal is 0.5, but the images of data.pairs are single pictures: "
+            "allowed with pairs is 0");
   EXPECT_THAT(error_after_data("window = 3\n[validation]\n" + pairs),
               HasSubstr("train.toml:5: validation.pairs: its images are single pictures"));
   EXPECT_THAT(
@@ -331,11 +350,44 @@ Config unusual_config(const fs::path& folder) {
   c.data.skip_duplicates = false;
   c.data.overrides = {"170m", "full", "bottom"};
   c.model = {"compact", 4, folder / "w.safetensors", {{"features", "24"}, {"convs", "6"}, {"activation", "leakyrelu"}}};
-  c.loss = {"l1", 1e-9};
-  c.optimizer = {"adam", 0.1, 0.5, 0.75, 1e-7, 0.01, 0.3, 4};
-  c.schedule = {"multistep", 3, {4, 5}, 0.1, 0};
-  c.ema.decay = 0.9;
-  c.precision.amp = "bf16";
+  c.loss = {.l1 = 1,
+            .mse = 2,
+            .charbonnier = 0,
+            .huber = 3,
+            .ssim = 4,
+            .ms_ssim = 5,
+            .fft = 6,
+            .edge = 7,
+            .temporal = 8,
+            .charbonnier_eps = 1e-9,
+            .huber_delta = 0.5,
+            .edge_operator = "laplacian",
+            .luma_weight = 2,
+            .chroma_weight = 0.5};
+  c.optimizer = {.name = "sgd",
+                 .lr = 0.1,
+                 .beta1 = 0.5,
+                 .beta2 = 0.75,
+                 .eps = 1e-7,
+                 .momentum = 0.5,
+                 .nesterov = true,
+                 .weight_decay = 0.01,
+                 .no_decay = {"*.bias"},
+                 .groups = {{"body.*", 0.5, 0.25}},
+                 .clip_norm = 0.3,
+                 .clip_value = 0.2,
+                 .accumulate = 4};
+  c.schedule = {.name = "multistep",
+                .warmup_steps = 3,
+                .milestones = {4, 5},
+                .gamma = 0.1,
+                .rise = 0.5,
+                .start_divisor = 2,
+                .end_divisor = 3};
+  c.ema = {.decay = 0.9, .warmup = false, .every = 2};
+  c.precision = {.amp = "bf16", .tf32 = false};
+  c.memory = {.checkpointing = "5", .offload = true, .on_oom = "fail", .reserve_mb = 7};
+  c.run.graph = "off";
   c.validation.script = {{folder / "b.mkv"}};
   c.validation.every = 11;
   c.checkpoint = {12, 13};

@@ -162,21 +162,25 @@ void fields(V& v, LossConfig& c) {
   weight(c.l1, "l1", "weight of the mean absolute difference");
   weight(c.mse, "mse", "weight of the mean squared difference");
   weight(c.charbonnier, "charbonnier", "weight of the mean of sqrt(d^2 + eps^2); 0 when another weight is given");
-  weight(c.huber, "huber", "weight of the Huber loss: a parabola near 0, a line beyond huber_delta");
-  weight(c.ssim, "ssim", "weight of 1 - SSIM (Gaussian window of 11, sigma 1.5)");
-  weight(c.ms_ssim, "ms_ssim", "weight of 1 - MS-SSIM (five scales: crops of the target from 176 pixels on)");
-  weight(c.fft, "fft", "weight of the mean absolute difference of the spectra's real and imaginary parts");
-  weight(c.edge, "edge", "weight of the mean absolute difference of the edges");
-  weight(c.temporal, "temporal", "weight of the mean absolute difference of the changes from frame to frame");
-  v(c.charbonnier_eps,
-    {.key = "charbonnier_eps", .help = "Charbonnier's epsilon", .min = 0, .max = 1, .above_min = true});
+  weight(c.huber, "huber", "weight of the Huber loss: the mean of d^2 / 2 up to huber_delta, a line beyond it");
+  weight(c.ssim, "ssim", "weight of 1 - SSIM (Gaussian window of 11, sigma 1.5; each channel by itself)");
+  weight(c.ms_ssim, "ms_ssim", "weight of 1 - MS-SSIM (five scales: the target's crop has 176 pixels or more)");
+  weight(c.fft, "fft",
+         "weight of the mean absolute difference of the spectra's real and imaginary parts (rfft2, ortho)");
+  weight(c.edge, "edge", "weight of the mean absolute difference of the edges that edge_operator finds");
+  weight(c.temporal, "temporal",
+         "weight of the mean absolute difference of the changes from frame to frame: samples are of two neighbours, "
+         "frame_step apart");
+  v(c.charbonnier_eps, {.key = "charbonnier_eps", .help = "Charbonnier's eps", .min = 0, .max = 1, .above_min = true});
   v(c.huber_delta,
     {.key = "huber_delta", .help = "where Huber's parabola ends", .min = 0, .max = 1e6, .above_min = true});
-  v(c.edge_operator, {.key = "edge_operator", .help = "what finds the edges", .choices = "sobel|laplacian"});
+  v(c.edge_operator, {.key = "edge_operator",
+                      .help = "Sobel's gradient (over 8, both directions) or the Laplacian of four neighbours",
+                      .choices = "sobel|laplacian"});
   v(c.luma_weight,
     {.key = "luma_weight",
-     .help = "of Y' in l1, mse, charbonnier and huber, which see BT.709 Y'CbCr when this or chroma_weight "
-             "is not 1",
+     .help = "of Y' in the means of l1, mse, charbonnier and huber, which see BT.709 Y'CbCr when this or "
+             "chroma_weight is not 1",
      .min = 0,
      .max = 1e6});
   v(c.chroma_weight, {.key = "chroma_weight", .help = "of Cb and Cr there", .min = 0, .max = 1e6});

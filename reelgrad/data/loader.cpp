@@ -9,6 +9,7 @@
 
 #include "reelgrad/data/segment_decoder.h"
 #include "reelgrad/frames/color_props.h"
+#include "reelgrad/frames/gather_table.h"
 
 namespace reelgrad {
 namespace {
@@ -19,30 +20,16 @@ std::vector<ClipSpan> spans_of(const std::vector<TrainingClip>& clips) {
   return spans;
 }
 
-// Crops of equal format and colour, inputs and targets alike, cut by one call.
-class JobList {
- public:
-  explicit JobList(NetworkColor color) : color_(color) {}
-
-  void add(const ScriptPool::Side& side, int x, int y, int size, Orientation orientation, MutableImageRef out) {
-    const GatherSpec spec{side.format, side.color, color_};
-    auto group = std::ranges::find(groups_, spec, &Group::spec);
-    if (group == groups_.end()) group = groups_.insert(groups_.end(), Group{spec, {}});
-    group->jobs.push_back({side.picture, x, y, size, size, orientation, out});
+// Crops of equal format and colour, inputs and targets alike, are cut by one call.
+void cut_now(std::span<const SpecifiedJob> jobs, torch::Device device) {
+  std::vector<std::pair<GatherSpec, std::vector<CropJob>>> groups;
+  for (const auto& [spec, job] : jobs) {
+    auto group = std::ranges::find(groups, spec, &std::pair<GatherSpec, std::vector<CropJob>>::first);
+    if (group == groups.end()) group = groups.insert(groups.end(), {spec, {}});
+    group->second.push_back(job);
   }
-
-  void run(torch::Device device) const {
-    for (const Group& group : groups_) gather(group.spec, group.jobs, device);
-  }
-
- private:
-  struct Group {
-    GatherSpec spec;
-    std::vector<CropJob> jobs;
-  };
-  NetworkColor color_;
-  std::vector<Group> groups_;
-};
+  for (const auto& [spec, crops] : groups) gather(spec, crops, device);
+}
 
 // The consumer's side of the events that the pools give: copies to a card that its stream has to come after.
 class StoredEvents {
@@ -73,53 +60,121 @@ c10::Stream current_stream(torch::Device device) {
 }  // namespace
 
 struct TrainingLoader::Impl {
-  Impl(std::vector<TrainingClip> clips, const Config& config, torch::Device on, std::int64_t first_step,
-       const LoaderOptions& options)
-      : device(on),
+  Impl(std::vector<TrainingClip> training_clips, const Config& configuration, torch::Device on, std::int64_t first_step,
+       const LoaderOptions& loading)
+      : clips(std::move(training_clips)),
+        config(configuration),
+        options(loading),
+        device(on),
         sampler(spans_of(clips), sampler_config(config)),
         color(parse_network_color(config.data.color)),
-        scale(config.model.scale),
-        layout(options.layout),
-        decoder(clips, config, sampler, device, first_step, options) {}
+        scale(config.model.scale) {
+    start_decoder(first_step);
+  }
+
+  void start_decoder(std::int64_t first_step) {
+    decoder.reset();  // its memory goes before the next one's is taken
+    decoder = std::make_unique<SegmentDecoder>(clips, config, sampler, device, first_step, options);
+  }
 
   Batch empty_batch(int count) const;
-  void add_jobs(JobList& jobs, const Sample& sample, const SegmentDecoder::Held& held, int index,
+  // What has to be cut into the batch; its frames are there, or are on their way to the card in `stored`.
+  std::vector<SpecifiedJob> jobs_of(std::int64_t step, int first, const Batch& batch, StoredEvents& stored);
+  void add_jobs(std::vector<SpecifiedJob>& jobs, const Sample& sample, const SegmentDecoder::Held& held, int index,
                 const Batch& batch) const;
+  void end_of_reads();  // by what the current stream was given so far
 
+  std::vector<TrainingClip> clips;
+  Config config;
+  LoaderOptions options;
   torch::Device device;
   Sampler sampler;
   NetworkColor color;
   int scale;
-  torch::MemoryFormat layout;
   std::shared_ptr<c10::Event> last_read;  // of a card: the gathers launched so far; null: none yet
-  SegmentDecoder decoder;
+  std::unique_ptr<SegmentDecoder> decoder;
 };
 
 Batch TrainingLoader::Impl::empty_batch(int count) const {
   const SamplerConfig& config = sampler.config();
   const int colors = channels(color), crop = config.crop_px, big = crop * scale;
   const auto plain = torch::dtype(torch::kFloat32).device(device);
-  const auto images = plain.memory_format(layout);
+  const auto images = plain.memory_format(options.layout);
   Batch batch;
-  batch.input = config.window == 1 ? torch::empty({count, colors, crop, crop}, images)
-                                   : torch::empty({count, config.window, colors, crop, crop}, plain);
-  batch.target = torch::empty({count, colors, big, big}, plain);
+  const int frames = config.input_frames();
+  batch.input = frames == 1 ? torch::empty({count, colors, crop, crop}, images)
+                            : torch::empty({count, frames, colors, crop, crop}, plain);
+  batch.target = config.targets == 1 ? torch::empty({count, colors, big, big}, plain)
+                                     : torch::empty({count, config.targets, colors, big, big}, plain);
   return batch;
 }
 
-void TrainingLoader::Impl::add_jobs(JobList& jobs, const Sample& sample, const SegmentDecoder::Held& held, int index,
-                                    const Batch& batch) const {
+void TrainingLoader::Impl::add_jobs(std::vector<SpecifiedJob>& jobs, const Sample& sample,
+                                    const SegmentDecoder::Held& held, int index, const Batch& batch) const {
   const SamplerConfig& config = sampler.config();
   const int crop = config.crop_px;
+  const auto add = [&](const ScriptPool::Side& side, int factor, MutableImageRef out) {
+    jobs.push_back(
+        {{side.format, side.color, color},
+         {side.picture, sample.x * factor, sample.y * factor, crop * factor, crop * factor, sample.orientation, out}});
+  };
   const std::vector<int> frames =
-      place_window(sample.draw, held.pool.content(held.slot), config.window, config.frame_step);
+      place_window(sample.draw, held.pool.content(held.slot), config.input_frames(), config.frame_step);
   for (std::size_t t = 0; t < frames.size(); ++t) {
-    jobs.add(held.pool.input(held.slot, frames[t]), sample.x, sample.y, crop, sample.orientation,
-             picture_in(batch.input, index, static_cast<int>(t)));
+    add(held.pool.input(held.slot, frames[t]), 1, picture_in(batch.input, index, static_cast<int>(t)));
   }
-  jobs.add(held.pool.target(held.slot, frames[frames.size() / 2]), sample.x * scale, sample.y * scale, crop * scale,
-           sample.orientation, picture_in(batch.target, index, 0));
+  for (int t = 0; t < config.targets; ++t) {
+    add(held.pool.target(held.slot, frames[static_cast<std::size_t>(config.window / 2 + t)]), scale,
+        picture_in(batch.target, index, t));
+  }
 }
+
+std::vector<SpecifiedJob> TrainingLoader::Impl::jobs_of(std::int64_t step, int first, const Batch& batch,
+                                                        StoredEvents& stored) {
+  std::vector<SpecifiedJob> jobs;
+  decoder->begin_step(step);
+  for (int i = 0; i < batch.input.size(0); ++i) {
+    const Sample sample = sampler.sample(step, first + i);
+    const SegmentDecoder::Held held = decoder->wait_for(sampler.segment(sample.segment));
+    stored.add(held.stored);
+    add_jobs(jobs, sample, held, i, batch);
+  }
+  return jobs;
+}
+
+// Behind the gathers before them too, should they have run on another stream.
+void TrainingLoader::Impl::end_of_reads() {
+  const c10::Stream stream = current_stream(device);
+  if (last_read) last_read->block(stream);
+  last_read = std::make_shared<c10::Event>(device.type());
+  last_read->record(stream);
+  decoder->read_until(last_read);
+}
+
+class TrainingLoader::CardBatch : public ReplayedBatch {
+ public:
+  CardBatch(TrainingLoader::Impl& loader, int count)
+      : loader_(loader),
+        batch_(loader.empty_batch(count)),
+        table_(static_cast<std::size_t>(count) * loader.sampler.config().pictures(), loader.device) {}
+
+  const Batch& batch() const override { return batch_; }
+
+  void prepare(std::int64_t step, int first) override {
+    StoredEvents stored;
+    const std::vector<SpecifiedJob> jobs = loader_.jobs_of(step, first, batch_, stored);
+    stored.order_before(current_stream(loader_.device));
+    table_.send(jobs);
+  }
+
+  void cut() override { table_.launch(); }
+  void end_of_cut() override { loader_.end_of_reads(); }
+
+ private:
+  TrainingLoader::Impl& loader_;
+  Batch batch_;
+  GatherTable table_;
+};
 
 TrainingLoader::TrainingLoader(std::vector<TrainingClip> clips, const Config& config, torch::Device device,
                                std::int64_t first_step, const LoaderOptions& options)
@@ -130,36 +185,35 @@ TrainingLoader::~TrainingLoader() = default;
 Batch TrainingLoader::next(std::int64_t step, int first, int count) {
   Impl& my = *impl_;
   Batch batch = my.empty_batch(count);
-  JobList jobs(my.color);
   StoredEvents stored;
-  my.decoder.begin_step(step);
-  for (int i = 0; i < count; ++i) {
-    const Sample sample = my.sampler.sample(step, first + i);
-    const SegmentDecoder::Held held = my.decoder.wait_for(my.sampler.segment(sample.segment));
-    stored.add(held.stored);
-    my.add_jobs(jobs, sample, held, i, batch);
-  }
-  if (my.device.is_cpu()) {
-    jobs.run(my.device);
-    return batch;
-  }
-  const c10::Stream stream = current_stream(my.device);
-  stored.order_before(stream);
-  jobs.run(my.device);
-  // Behind the gathers before it too, should they have run on another stream.
-  if (my.last_read) my.last_read->block(stream);
-  my.last_read = std::make_shared<c10::Event>(my.device.type());
-  my.last_read->record(stream);
-  my.decoder.read_until(my.last_read);
+  const std::vector<SpecifiedJob> jobs = my.jobs_of(step, first, batch, stored);
+  if (my.device.is_cuda()) stored.order_before(current_stream(my.device));
+  cut_now(jobs, my.device);
+  if (my.device.is_cuda()) my.end_of_reads();
   return batch;
 }
 
+std::unique_ptr<ReplayedBatch> TrainingLoader::replayed(int count) {
+  if (!impl_->device.is_cuda()) return nullptr;
+  return std::make_unique<CardBatch>(*impl_, count);
+}
+
+bool TrainingLoader::on_card() const {
+  return impl_->decoder->on_card();
+}
+
+void TrainingLoader::leave_card(std::int64_t next_step) {
+  if (!on_card()) return;
+  impl_->options.place = FramePool::Place::pinned_host;
+  impl_->start_decoder(next_step);
+}
+
 double TrainingLoader::take_wait_seconds() {
-  return impl_->decoder.take_wait_seconds();
+  return impl_->decoder->take_wait_seconds();
 }
 
 std::string TrainingLoader::describe() const {
-  return impl_->decoder.describe();
+  return impl_->decoder->describe();
 }
 
 }  // namespace reelgrad

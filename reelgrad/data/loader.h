@@ -21,14 +21,38 @@ namespace reelgrad {
 struct Batch {
   torch::Tensor input;   // [N, C, H, W], or [N, T, C, H, W] when the window is larger than 1
   torch::Tensor target;  // [N, C, H * scale, W * scale], of the window's middle frame
+  // For a temporal loss: input [N, T + 1, C, H, W], the windows of two frames data.frame_step apart, and target
+  // [N, 2, C, H * scale, W * scale], of both.
+};
+
+// Batches of one size at a fixed place on a card, for steps that are captured in a CUDA graph once: what to cut is sent
+// for each batch, the launches that cut are always the same.
+class ReplayedBatch {
+ public:
+  virtual ~ReplayedBatch() = default;
+  virtual const Batch& batch() const = 0;  // what cut() fills
+  // Takes samples [first, first + size) of step `step`: waits for their frames and sends what cut() is to read. On the
+  // current stream, and not to be captured.
+  virtual void prepare(std::int64_t step, int first) = 0;
+  // Launches on the current stream; may be captured.
+  virtual void cut() = 0;
+  // After cut() or a replay of it: when the current stream gets here, the frames may be overwritten.
+  virtual void end_of_cut() = 0;
 };
 
 // Where the trainer gets its batches from.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  // Samples [first, first + count) of step `step` (0-based). Steps are asked for in rising order.
+  // Samples [first, first + count) of step `step` (0-based). Steps are asked for in rising order, the last one also
+  // again.
   virtual Batch next(std::int64_t step, int first, int count) = 0;
+  // Batches of `count` samples for a captured step; the source outlives them. nullptr: next() is all there is.
+  virtual std::unique_ptr<ReplayedBatch> replayed(int) { return nullptr; }
+  // Whether it keeps frames on the card, and moving them to host memory; the samples stay the same. Replayed batches
+  // made before are void then.
+  virtual bool on_card() const { return false; }
+  virtual void leave_card(std::int64_t /*next_step*/) {}
   // Seconds spent waiting for decoding since the last call.
   virtual double take_wait_seconds() { return 0; }
 };
@@ -78,11 +102,15 @@ class TrainingLoader : public BatchSource {
   // Throws a frame's error at the first step that needs the frame's segment. On a card, asynchronous on the current
   // stream.
   Batch next(std::int64_t step, int first, int count) override;
+  std::unique_ptr<ReplayedBatch> replayed(int count) override;
+  bool on_card() const override;
+  void leave_card(std::int64_t next_step) override;
   double take_wait_seconds() override;
   std::string describe() const;  // one line: frames, segments, pool place and size
 
  private:
   struct Impl;
+  class CardBatch;
   std::unique_ptr<Impl> impl_;
 };
 

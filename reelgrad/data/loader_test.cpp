@@ -96,6 +96,23 @@ TEST_F(TrainingLoaderTest, AWindowHoldsFramesOfOneDistanceAndTheTargetIsItsMiddl
   }
 }
 
+TEST_F(TrainingLoaderTest, ATemporalLossGetsTheWindowsAndTargetsOfTwoNeighbours) {
+  for (const auto& [window, frame_step] : {std::pair{1, 1}, {3, 1}, {3, 2}, {1, 3}}) {
+    Config config = numbered_config(numbered_);
+    config.data.window = window;
+    config.data.frame_step = frame_step;
+    config.data.segment_frames = 8;
+    config.loss.temporal = 1;
+    for (const Batch& batch : batches(config, open_clips(config), 0, 10)) {
+      ASSERT_EQ(batch.input.sizes(), torch::IntArrayRef({8, window + 1, 1, 12, 12}));
+      ASSERT_EQ(batch.target.sizes(), torch::IntArrayRef({8, 2, 1, 24, 24}));
+      EXPECT_TRUE(torch::equal(batch.target, repeated(batch.input.narrow(1, window / 2, 2), 2)));
+      const torch::Tensor distance = batch.input.slice(1, 1) - batch.input.slice(1, 0, window);
+      EXPECT_TRUE(distance.eq(frame_step * kFrameNumbers * kUnit).all().item<bool>());
+    }
+  }
+}
+
 // Of each sample of each batch, the numbers of its window's frames.
 std::vector<std::vector<std::int64_t>> windows_of(const std::vector<Batch>& list) {
   std::vector<std::vector<std::int64_t>> windows;
@@ -128,6 +145,23 @@ TEST_F(TrainingLoaderTest, WindowsDoNotCrossTheCutsThatPropertiesTellOf) {
     crosses = crosses || (window.front() < 13 && window.back() >= 13);
   }
   EXPECT_TRUE(crosses);
+}
+
+TEST_F(TrainingLoaderTest, NorDoTheTwoFramesOfATemporalLoss) {
+  Config config = numbered_config(numbered_);
+  config.data.segment_frames = 8;
+  config.loss.temporal = 1;
+  std::set<std::int64_t> firsts;
+  for (const auto& pair : windows_of(batches(config, open_clips(config, {{"cut", "13"}}), 0, 60))) {
+    ASSERT_EQ(pair[1], pair[0] + 1);
+    firsts.insert(pair[0]);
+  }
+  // Segments begin at 0, 8, …, 32: no pair reaches from one to the next, nor over the cut.
+  std::set<std::int64_t> expected;
+  for (std::int64_t frame = 0; frame < 40; ++frame) {
+    if (frame % 8 != 7 && frame != 12) expected.insert(frame);
+  }
+  EXPECT_EQ(firsts, expected);
 }
 
 TEST_F(TrainingLoaderTest, FramesThatRepeatTheOneBeforeAreLeftOut) {

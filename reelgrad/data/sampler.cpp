@@ -51,6 +51,12 @@ Order shuffled(std::uint64_t seed, int script, std::int64_t epoch, std::size_t c
   return order;
 }
 
+// The keys that say how far a sample reaches.
+std::string reaching_keys(const SamplerConfig& config) {
+  return fmt::format("data.window = {} with data.frame_step = {}{}", config.window, config.frame_step,
+                     config.targets > 1 ? " and loss.temporal" : "");
+}
+
 }  // namespace
 
 struct Sampler::Track {
@@ -95,9 +101,8 @@ struct Sampler::Cache {
 void check_span(const ClipSpan& span, const SamplerConfig& config) {
   const std::int64_t frames = span.end - span.begin;
   if (frames < config.window_reach()) {
-    fail_usage(
-        fmt::format("{}: {} frames can be trained on, but data.window = {} with data.frame_step = {} needs at least {}",
-                    span.name, frames, config.window, config.frame_step, config.window_reach()));
+    fail_usage(fmt::format("{}: {} frames can be trained on, but {} needs at least {}", span.name, frames,
+                           reaching_keys(config), config.window_reach()));
   }
   if (span.width < config.crop_px || span.height < config.crop_px) {
     fail_usage(fmt::format("{}: the input is {}x{}, but data.crop_px = {}: allowed are 1 to {}", span.name, span.width,
@@ -108,10 +113,8 @@ void check_span(const ClipSpan& span, const SamplerConfig& config) {
 Sampler::Sampler(std::vector<ClipSpan> spans, SamplerConfig config)
     : config_(config), cache_(std::make_unique<Cache>()) {
   if (config_.segment_frames < config_.window_reach()) {
-    fail_usage(
-        fmt::format("data.segment_frames: {} is less than the {} frames that data.window = {} with data.frame_step = "
-                    "{} reaches over",
-                    config_.segment_frames, config_.window_reach(), config_.window, config_.frame_step));
+    fail_usage(fmt::format("data.segment_frames: {} is less than the {} frames that {} reaches over",
+                           config_.segment_frames, config_.window_reach(), reaching_keys(config_)));
   }
   for (const ClipSpan& span : spans) {
     check_span(span, config_);

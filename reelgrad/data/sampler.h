@@ -28,13 +28,18 @@ struct SamplerConfig {
   int crop_px = 64;
   int window = 1;
   int frame_step = 1;
+  int targets = 1;  // of a sample, frame_step apart: 2 for a temporal loss
   int segment_frames = 16;
   int pool_frames = 256;
   int reuse = 16;
   bool augment = true;
 
-  // Frames from the first to the last of a window, both included.
-  int window_reach() const { return (window - 1) * frame_step + 1; }
+  // Of a sample, frame_step apart: one window, or those of all targets overlapping. The targets are the middle ones.
+  int input_frames() const { return window + targets - 1; }
+  // Crops that are cut for a sample.
+  std::size_t pictures() const { return static_cast<std::size_t>(input_frames() + targets); }
+  // Frames from the first to the last of these, both included.
+  int window_reach() const { return (input_frames() - 1) * frame_step + 1; }
 };
 
 // A run of frames that is decoded in one go.

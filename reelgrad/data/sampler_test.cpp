@@ -285,6 +285,11 @@ TEST(Sampler, RefusesWhatCannotBeSampledNamingBothValues) {
   config.frame_step = 2;
   EXPECT_EQ(refusal(span(0, 0, 4), config),
             "clip 0: 4 frames can be trained on, but data.window = 3 with data.frame_step = 2 needs at least 5");
+  config.targets = 2;
+  EXPECT_EQ(refusal(span(0, 0, 6), config),
+            "clip 0: 6 frames can be trained on, but data.window = 3 with data.frame_step = 2 and loss.temporal needs "
+            "at least 7");
+  config.targets = 1;
   config.crop_px = 96;
   EXPECT_EQ(refusal(span(0, 0, 40), config), "clip 0: the input is 100x80, but data.crop_px = 96: allowed are 1 to 80");
   config.segment_frames = 4;

@@ -28,10 +28,12 @@ using Clock = WaitMeter::Clock;
 constexpr double kMuchWaiting = 0.2;  // of the time
 constexpr int kUploadSlots = 8;
 
-// A window of one frame crosses nothing. Images follow each other by chance, and a sample's place is drawn for the very
+// One frame crosses nothing. Images follow each other by chance, and a sample's place is drawn for the very
 // image: none is left out.
-ContentOptions content_options(const TrainingClip& clip, const DataConfig& data) {
-  return {data.window == 1 ? SceneCuts::off : parse_scene_cuts(data.scene_cuts), data.skip_duplicates && !clip.images};
+ContentOptions content_options(const TrainingClip& clip, const Config& config) {
+  const DataConfig& data = config.data;
+  return {sampler_config(config).input_frames() == 1 ? SceneCuts::off : parse_scene_cuts(data.scene_cuts),
+          data.skip_duplicates && !clip.images};
 }
 
 // Entries of the schedule that are held or being decoded at a time: the resident ones, and enough beyond them that
@@ -199,7 +201,7 @@ SegmentDecoder::Impl::Impl(const std::vector<TrainingClip>& clips, const Config&
   for (const TrainingClip& clip : clips) {
     usable_frames += clip.span.end - clip.span.begin;
     pairs.emplace(clip.span.script, clip.pair);
-    content.emplace(clip.span.script, content_options(clip, config.data));
+    content.emplace(clip.span.script, content_options(clip, config));
   }
   const int threads = options.decoders > 0 ? options.decoders : decoder_count(static_cast<int>(pairs.size()));
   const auto slots_of = [&](int script) { return sampler.most_segments(script, held); };
@@ -414,6 +416,11 @@ void SegmentDecoder::read_until(std::shared_ptr<c10::Event> event) {
 
 double SegmentDecoder::take_wait_seconds() {
   return impl_->waits.take_seconds();
+}
+
+bool SegmentDecoder::on_card() const {
+  return std::ranges::any_of(impl_->pools,
+                             [](const auto& item) { return item.second.place() == FramePool::Place::device; });
 }
 
 std::string SegmentDecoder::describe() const {

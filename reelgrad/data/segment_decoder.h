@@ -41,6 +41,8 @@ class SegmentDecoder {
   // Seconds that wait_for() has waited since the last call.
   double take_wait_seconds();
 
+  bool on_card() const;  // some of the frames
+
   // One line: frames, segments, the pool's place and size.
   std::string describe() const;
 

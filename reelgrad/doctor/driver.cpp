@@ -3,9 +3,11 @@
 #include "reelgrad/doctor/driver.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdlib>
+#include <fstream>
 #include <optional>
 
 #include "reelgrad/base/dynamic_library.h"
@@ -23,6 +25,11 @@ constexpr int kComputeMajor = 75, kComputeMinor = 76;  // CU_DEVICE_ATTRIBUTE_CO
 using NvmlReturn = int;  // 0: success
 struct NvmlMemory {
   unsigned long long total, free, used;
+};
+struct NvmlProcess {
+  unsigned pid;
+  unsigned long long used_bytes;  // all ones: not known
+  unsigned gpu_instance, compute_instance;
 };
 
 class DriverLibrary : public DynamicLibrary {
@@ -78,14 +85,33 @@ class Nvml {
 
   // Of the card or, with "MIG-", the slice of this name.
   std::optional<NvmlMemory> memory(const std::string& uuid) const {
-    void* device = nullptr;
+    void* card = device(uuid);
     NvmlMemory memory{};
-    if (!ready_ || !library_.succeeds("nvmlDeviceGetHandleByUUID", uuid.c_str(), &device)) return std::nullopt;
-    if (!library_.succeeds("nvmlDeviceGetMemoryInfo", device, &memory)) return std::nullopt;
+    if (!card || !library_.succeeds("nvmlDeviceGetMemoryInfo", card, &memory)) return std::nullopt;
     return memory;
   }
 
+  // Computing and drawing ones, as far as this user may see them.
+  std::vector<NvmlProcess> processes(const std::string& uuid) const {
+    std::vector<NvmlProcess> found;
+    void* card = device(uuid);
+    if (!card) return found;
+    for (const char* query : {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v3"}) {
+      std::array<NvmlProcess, 128> list{};
+      auto count = static_cast<unsigned>(list.size());
+      if (library_.succeeds(query, card, &count, list.data()))
+        found.insert(found.end(), list.begin(), list.begin() + count);
+    }
+    return found;
+  }
+
  private:
+  void* device(const std::string& uuid) const {
+    void* handle = nullptr;
+    const bool found = ready_ && library_.succeeds("nvmlDeviceGetHandleByUUID", uuid.c_str(), &handle);
+    return found ? handle : nullptr;
+  }
+
   DriverLibrary library_;
   bool ready_;
 };
@@ -114,7 +140,28 @@ DeviceFacts probe_device(const DriverLibrary& cuda, const Nvml& nvml, int index)
   return facts;
 }
 
+std::string process_name(unsigned pid) {
+  std::ifstream file(fmt::format("/proc/{}/comm", pid));
+  std::string name;
+  std::getline(file, name);
+  return name;
+}
+
 }  // namespace
+
+CardMemory probe_card_memory(const std::string& uuid) {
+  CardMemory result;
+  const Nvml nvml;
+  if (const auto memory = nvml.memory(uuid)) result.used_mb = static_cast<std::int64_t>(memory->used >> 20);
+  const auto self = static_cast<unsigned>(getpid());
+  for (const NvmlProcess& process : nvml.processes(uuid)) {
+    if (process.pid == self) continue;
+    const bool known = process.used_bytes != ~0ull;
+    result.others.push_back({static_cast<int>(process.pid), process_name(process.pid),
+                             known ? static_cast<std::int64_t>(process.used_bytes >> 20) : -1});
+  }
+  return result;
+}
 
 void probe_driver(Facts& facts) {
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_devices = *visible ? visible : "\"\"";

@@ -7,4 +7,19 @@ namespace reelgrad {
 // for every CUDA program.
 void probe_driver(Facts& facts);
 
+struct CardProcess {
+  int pid = 0;
+  std::string name;           // empty: not known (another container's)
+  std::int64_t used_mb = -1;  // -1: not known
+};
+
+// Who uses a card's memory, asked of NVML.
+struct CardMemory {
+  std::int64_t used_mb = -1;        // by everybody; -1: not known
+  std::vector<CardProcess> others;  // but this process
+};
+
+// `uuid` as in DeviceFacts.
+CardMemory probe_card_memory(const std::string& uuid);
+
 }  // namespace reelgrad

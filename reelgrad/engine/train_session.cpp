@@ -137,6 +137,7 @@ TrainProgress to_progress(std::int64_t step, std::int64_t steps, const StepRecor
   progress.step = step;
   progress.steps = steps;
   progress.loss = record.loss;
+  progress.losses = record.losses;
   progress.learning_rate = record.learning_rate;
   progress.steps_per_second = record.steps_per_second;
   progress.data_wait_share = record.data_wait_share;

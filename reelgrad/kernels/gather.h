@@ -86,6 +86,11 @@ struct GatherSpec {
   bool operator==(const GatherSpec&) const = default;
 };
 
+struct SpecifiedJob {
+  GatherSpec spec;
+  CropJob job;
+};
+
 namespace cpu {
 void gather(const GatherSpec& spec, std::span<const CropJob> jobs);
 // Rows [row_begin, row_end) of the crop before it is turned, for callers that share a large picture among threads.
@@ -96,6 +101,15 @@ inline constexpr std::size_t kJobsALaunch = 32;
 // Asynchronous on `stream`, one launch for each kJobsALaunch jobs, nothing allocated; `jobs` may be freed when it
 // returns. Throws when a launch fails.
 void gather(const GatherSpec& spec, std::span<const CropJob> jobs, CUstream_st* stream);
+
+// The same from jobs that lie in memory: a launch that was captured once serves every step, with another table each.
+std::size_t gather_table_bytes(std::size_t jobs);
+// Writes the jobs to `table` (gather_table_bytes, aligned to 16) in host memory. Returns the blocks of their launch,
+// which depend on the crops' sizes alone. Throws as gather() does.
+unsigned write_gather_table(std::span<const SpecifiedJob> jobs, std::byte* table);
+// Asynchronous on `stream`, one launch, nothing allocated; `table` is on the card (or mapped) and stays as it is until
+// the launch is over.
+void gather_table(const std::byte* table, std::size_t jobs, unsigned blocks, CUstream_st* stream);
 }  // namespace cuda
 
 // How values become codes. nearest: ties to even. ordered: zimg's ordered dither (conversion.h) for integer formats,

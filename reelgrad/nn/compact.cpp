@@ -85,9 +85,9 @@ torch::Tensor Compact::forward(torch::Tensor input) {
   return assemble(x, input);
 }
 
-std::vector<Network::Segment> Compact::segments() {
+std::vector<NetworkSegment> Compact::segments() {
   using Tensors = std::vector<torch::Tensor>;  // {x, input}
-  std::vector<Segment> list{[this](const Tensors& in) { return Tensors{run_layer(0, in[0]), in[0]}; }};
+  std::vector<NetworkSegment> list{[this](const Tensors& in) { return Tensors{run_layer(0, in[0]), in[0]}; }};
   const std::size_t last = body_->size() - 1;
   for (std::size_t i = 2; i < last; i += 2) {
     list.emplace_back([this, i](const Tensors& in) { return Tensors{run_layer(i, in[0]), in[1]}; });

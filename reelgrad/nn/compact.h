@@ -28,7 +28,7 @@ class Compact : public Network {
 
   torch::Tensor forward(torch::Tensor input) override;
   NetworkInfo info() const override;
-  std::vector<Segment> segments() override;  // one a convolution; the input passes along to the last
+  std::vector<NetworkSegment> segments() override;  // one a convolution; the input passes along to the last
 
  private:
   struct Layer {

@@ -142,10 +142,10 @@ TEST(Compact, ItsSegmentsInOrderAreForward) {
     const auto network =
         make_network({.scale = 3, .options = {{"features", "4"}, {"convs", "3"}, {"activation", activation}}});
     const torch::Tensor input = torch::rand({2, 3, 6, 7});
-    const std::vector<Network::Segment> segments = network->segments();
+    const std::vector<NetworkSegment> segments = network->segments();
     EXPECT_EQ(segments.size(), 5U);  // one a convolution
     std::vector<torch::Tensor> tensors{input};
-    for (const Network::Segment& segment : segments) tensors = segment(tensors);
+    for (const NetworkSegment& segment : segments) tensors = segment(tensors);
     ASSERT_EQ(tensors.size(), 1U);
     EXPECT_TRUE(torch::equal(tensors[0], network->forward(input)));
   }
@@ -158,7 +158,7 @@ TEST(Network, IsOneSegmentByDefault) {
     NetworkInfo info() const override { return {}; }
   };
   Doubled network;
-  const std::vector<Network::Segment> segments = static_cast<Network&>(network).segments();
+  const std::vector<NetworkSegment> segments = static_cast<Network&>(network).segments();
   ASSERT_EQ(segments.size(), 1U);
   const std::vector<torch::Tensor> tensors = segments[0]({torch::ones({1})});
   ASSERT_EQ(tensors.size(), 1U);

@@ -24,6 +24,12 @@ Json to_json(const QualityScores& scores) {
           {"ssim_y", scores.ssim_y}};
 }
 
+Json to_json(const std::vector<std::pair<std::string, double>>& losses) {
+  Json json = Json::object();
+  for (const auto& [name, value] : losses) json[name] = value;
+  return json;
+}
+
 bool is_kept(const std::string& line, std::int64_t last_step) {
   const Json json = Json::parse(line, nullptr, false);
   if (!json.is_object()) return false;
@@ -34,15 +40,15 @@ bool is_kept(const std::string& line, std::int64_t last_step) {
 }  // namespace
 
 void append_metrics(const std::filesystem::path& file, const StepRecord& record) {
-  append_line(file, Json{{"step", record.step},
-                         {"loss", record.loss},
-                         {"lr", record.learning_rate},
-                         {"it_per_s", record.steps_per_second},
-                         {"data_wait", record.data_wait_share},
-                         {"skipped", record.skipped},
-                         {"memory_mb", record.memory_mb},
-                         {"time", now()}}
-                        .dump());
+  Json json{{"step", record.step}, {"loss", record.loss}};
+  if (!record.losses.empty()) json["losses"] = to_json(record.losses);
+  json.update({{"lr", record.learning_rate},
+               {"it_per_s", record.steps_per_second},
+               {"data_wait", record.data_wait_share},
+               {"skipped", record.skipped},
+               {"memory_mb", record.memory_mb},
+               {"time", now()}});
+  append_line(file, json.dump());
 }
 
 void append_metrics(const std::filesystem::path& file, const ValidationRecord& record) {

@@ -7,7 +7,8 @@
 
 namespace reelgrad {
 
-// {"step", "loss", "lr", "it_per_s", "data_wait", "skipped", "memory_mb", "time"}; time: seconds since 1970.
+// {"step", "loss", "losses": {name: weighted term} (of more than one), "lr", "it_per_s", "data_wait", "skipped",
+// "memory_mb", "time"}; time: seconds since 1970.
 void append_metrics(const std::filesystem::path& file, const StepRecord& record);
 
 // {"step", "validation": {"ours": {"psnr_rgb", "psnr_y", "ssim_rgb", "ssim_y"}, "bicubic": {the same}, "frames"},

@@ -89,6 +89,7 @@ TEST_F(RunFolderTest, MetricsHaveTheirKeysInOrder) {
             .data_wait_share = 0.25,
             .skipped = 1,
             .memory_mb = 900});
+  run.step({.step = 200, .loss = 0.75, .losses = {{"l1", 0.5}, {"ssim", 0.25}}});
   run.validation(validation_of(100, 31.5));
   std::istringstream text(read_file(run_ / "metrics.jsonl"));
   std::string line;
@@ -97,6 +98,8 @@ TEST_F(RunFolderTest, MetricsHaveTheirKeysInOrder) {
       line,
       testing::StartsWith(
           R"({"step":100,"loss":0.1,"lr":0.0002,"it_per_s":7.5,"data_wait":0.25,"skipped":1,"memory_mb":900,"time":)"));
+  std::getline(text, line);
+  EXPECT_THAT(line, testing::StartsWith(R"({"step":200,"loss":0.75,"losses":{"l1":0.5,"ssim":0.25},"lr":0.0,)"));
   std::getline(text, line);
   EXPECT_THAT(
       line,

@@ -18,7 +18,7 @@ namespace reelgrad {
 namespace {
 
 using Tensors = torch::autograd::variable_list;
-using Segments = std::vector<Network::Segment>;
+using Segments = std::vector<NetworkSegment>;
 
 constexpr std::size_t kSmallestOffloadBytes = 1 << 20;  // below it a copy costs more than the memory is worth
 
@@ -39,7 +39,7 @@ std::vector<std::int64_t> versions(at::TensorList tensors) {
 }
 
 Tensors run_segments(const Segments& segments, Tensors tensors) {
-  for (const Network::Segment& segment : segments) tensors = segment(tensors);
+  for (const NetworkSegment& segment : segments) tensors = segment(tensors);
   return tensors;
 }
 

@@ -10,6 +10,7 @@ namespace reelgrad {
 struct CheckpointPlan {
   int segments = 0;      // groups of consecutive nn segments, as equal as possible; 0: off
   bool offload = false;  // tensors between groups wait for backward in pinned host memory; nothing on the CPU
+  bool operator==(const CheckpointPlan&) const = default;
 };
 
 // network.forward(input), differentiable, under whatever autocast state the caller has. Backward runs every group but

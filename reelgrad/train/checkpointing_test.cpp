@@ -28,17 +28,17 @@ class Chain : public Network {
  public:
   torch::Tensor forward(torch::Tensor input) override {
     TensorList tensors{input};
-    for (const Segment& segment : parts_) tensors = segment(tensors);
+    for (const NetworkSegment& segment : parts_) tensors = segment(tensors);
     return tensors.front();
   }
   NetworkInfo info() const override { return {}; }
-  std::vector<Segment> segments() override { return parts_; }
+  std::vector<NetworkSegment> segments() override { return parts_; }
 
   torch::Tensor weight(torch::IntArrayRef sizes) {
     const std::string name = "w" + std::to_string(parameters().size());
     return register_parameter(name, torch::rand(sizes, at::detail::createCPUGenerator(parameters().size())) - 0.5);
   }
-  void add(const Segment& segment) {
+  void add(const NetworkSegment& segment) {
     const std::size_t index = parts_.size();
     runs.push_back(0);
     parts_.emplace_back([this, index, segment](const TensorList& tensors) {
@@ -57,7 +57,7 @@ class Chain : public Network {
   std::vector<int> runs;
 
  private:
-  std::vector<Segment> parts_;
+  std::vector<NetworkSegment> parts_;
 };
 
 std::shared_ptr<Network> compact(int convs, int features = 8) {

@@ -1,33 +1,97 @@
 #include "reelgrad/train/loss.h"
 
+#include <ATen/ops/fft_rfft2.h>
+#include <ATen/ops/view_as_real.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <utility>
+
 #include "reelgrad/base/error.h"
+#include "reelgrad/train/amp.h"
+#include "reelgrad/train/edge_loss.h"
+#include "reelgrad/train/ssim_loss.h"
 
 namespace reelgrad {
 namespace {
 
-torch::Tensor at_least_float(const torch::Tensor& tensor) {
-  const bool reduced = tensor.scalar_type() == torch::kFloat16 || tensor.scalar_type() == torch::kBFloat16;
-  return reduced ? tensor.to(torch::kFloat32) : tensor;
+torch::ScalarType type_to_compute_in(const torch::Tensor& prediction) {
+  return prediction.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+}
+
+// Of the difference of spectra, which is the spectrum of the difference.
+torch::Tensor fft_loss(const torch::Tensor& d) {
+  return at::view_as_real(at::fft_rfft2(d, std::nullopt, {-2, -1}, "ortho")).abs().mean();
+}
+
+torch::Tensor temporal_loss(const torch::Tensor& d) {
+  return d.unflatten(0, {-1, 2}).diff(1, 1).abs().mean();
 }
 
 }  // namespace
 
-torch::Tensor compute_loss(const LossConfig& config, const torch::Tensor& prediction, const torch::Tensor& target) {
+// What the terms see: [N, C, H, W], pairs of frames one after the other.
+struct Loss::Pictures {
+  torch::Tensor prediction, target;
+  torch::Tensor d;       // prediction - target
+  torch::Tensor planes;  // d as the pixel losses see it
+};
+
+Loss::Loss(const LossConfig& config, NetworkColor color) : planes_(config, color), of_pairs_(config.temporal > 0) {
+  const PlaneWeights& planes = planes_;
+  const double eps = config.charbonnier_eps, delta = config.huber_delta;
+  add("l1", config.l1, [planes](const Pictures& p) { return planes.mean(p.planes.abs()); });
+  add("mse", config.mse, [planes](const Pictures& p) { return planes.mean(p.planes.square()); });
+  add("charbonnier", config.charbonnier,
+      [planes, eps](const Pictures& p) { return planes.mean(charbonnier(p.planes, eps)); });
+  add("huber", config.huber, [planes, delta](const Pictures& p) { return planes.mean(huber(p.planes, delta)); });
+  add("ssim", config.ssim, [ssim = SsimLoss()](const Pictures& p) { return ssim.ssim(p.prediction, p.target); });
+  add("ms_ssim", config.ms_ssim,
+      [ssim = SsimLoss()](const Pictures& p) { return ssim.ms_ssim(p.prediction, p.target); });
+  add("fft", config.fft, [](const Pictures& p) { return fft_loss(p.d); });
+  add("edge", config.edge, [edge = EdgeLoss(config.edge_operator)](const Pictures& p) { return edge(p.d); });
+  add("temporal", config.temporal, [](const Pictures& p) { return temporal_loss(p.d); });
+}
+
+void Loss::add(const std::string& name, double weight, std::function<torch::Tensor(const Pictures&)> value) {
+  if (weight == 0) return;
+  names_.push_back(name);
+  terms_.push_back({weight, std::move(value)});
+}
+
+void Loss::check_shapes(const torch::Tensor& prediction, const torch::Tensor& target) const {
   if (prediction.sizes() != target.sizes()) {
     fail(fmt::format("the network's output is [{}], the target [{}]", fmt::join(prediction.sizes(), ", "),
                      fmt::join(target.sizes(), ", ")));
   }
-  const torch::Tensor difference = at_least_float(prediction) - at_least_float(target);
-  torch::Tensor total = difference.new_zeros({});
-  if (config.l1 > 0) total = total + config.l1 * difference.abs().mean();
-  if (config.charbonnier > 0) {
-    const double eps = config.charbonnier_eps;
-    total = total + config.charbonnier * (difference.square() + eps * eps).sqrt().mean();
+  const bool fits = of_pairs_ ? prediction.dim() == 5 && prediction.size(1) == 2 : prediction.dim() == 4;
+  if (!fits) {
+    fail(fmt::format("the loss is of {} pictures, but the network's output is [{}]",
+                     of_pairs_ ? "[N, 2, C, H, W]" : "[N, C, H, W]", fmt::join(prediction.sizes(), ", ")));
   }
-  return total;
+}
+
+LossValue Loss::operator()(const torch::Tensor& prediction, const torch::Tensor& target) const {
+  check_shapes(prediction, target);
+  const AutocastGuard full_precision(prediction.device(), Precision::fp32);
+  const torch::ScalarType type = type_to_compute_in(prediction);
+  Pictures pictures{.prediction = prediction.to(type), .target = target.to(type)};
+  if (of_pairs_) {
+    pictures.prediction = pictures.prediction.flatten(0, 1);
+    pictures.target = pictures.target.flatten(0, 1);
+  }
+  pictures.d = pictures.prediction - pictures.target;
+  pictures.planes = planes_.seen(pictures.d);
+
+  LossValue value;
+  std::vector<torch::Tensor> weighted;
+  for (const Term& term : terms_) {
+    const torch::Tensor one = term.weight * term.value(pictures);
+    weighted.push_back(one.detach());
+    value.total = value.total.defined() ? value.total + one : one;
+  }
+  value.terms = torch::stack(weighted);
+  return value;
 }
 
 }  // namespace reelgrad

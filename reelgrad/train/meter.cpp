@@ -1,37 +1,60 @@
 #include "reelgrad/train/meter.h"
 
-#include <algorithm>
+#include <torch/torch.h>
+
 #include <limits>
 
 namespace reelgrad {
+namespace {
 
-LossMeter::LossMeter(std::int64_t capacity, torch::Device device)
-    : losses_(torch::zeros({std::min<std::int64_t>(capacity, 1024)},
-                           torch::TensorOptions().dtype(torch::kFloat64).device(device))) {}
+// Before the sums of the values.
+enum Count { kSteps, kFinite, kFirstBad, kFirstBadValue, kLast, kCounts };
 
-void LossMeter::add(const torch::Tensor& loss) {
+}  // namespace
+
+LossMeter::LossMeter(std::int64_t values, torch::Device device)
+    : state_(torch::zeros({kCounts + values}, torch::dtype(torch::kFloat64).device(device))) {
+  clear();
+}
+
+torch::Tensor LossMeter::row() const {
+  return state_.slice(0, kCounts);
+}
+
+void LossMeter::clear() {
+  state_.zero_();
+  state_.slice(0, kFirstBad, kFirstBad + 1).fill_(-1);
+}
+
+void LossMeter::add(const torch::Tensor& values) {
   torch::NoGradGuard no_grad;
-  if (count_ == losses_.size(0)) losses_ = at::cat({losses_, at::zeros_like(losses_)});  // grows with log_every
-  losses_[count_++].copy_(loss);
+  const auto at = [&](Count count) { return state_.slice(0, count, count + 1); };
+  const torch::Tensor first = values.slice(0, 0, 1);
+  const torch::Tensor finite = first.isfinite();
+  const torch::Tensor first_bad = (at(kFirstBad) < 0).logical_and(finite.logical_not());
+  const torch::Tensor addends = at::where(finite, values, at::zeros_like(values));
+  // Whatever may fail for want of memory is behind us.
+  at(kFirstBad).copy_(at::where(first_bad, at(kSteps), at(kFirstBad)));
+  at(kFirstBadValue).copy_(at::where(first_bad, first, at(kFirstBadValue)));
+  at(kLast).copy_(first);
+  at(kFinite).add_(finite.to(torch::kFloat64));
+  at(kSteps).add_(1);
+  row().add_(addends);
 }
 
-std::vector<double> LossMeter::read() const {
-  const torch::Tensor values = state().cpu();
-  const auto* begin = values.const_data_ptr<double>();
-  return {begin, begin + count_};
-}
-
-double LossMeter::last() const {
-  return count_ == 0 ? std::numeric_limits<double>::quiet_NaN() : losses_[count_ - 1].item<double>();
-}
-
-torch::Tensor LossMeter::state() const {
-  return losses_.slice(0, 0, count_);
+LossMeter::Reading LossMeter::read(const torch::Tensor& state) {
+  const auto* values = state.const_data_ptr<double>();
+  Reading reading{.steps = static_cast<std::int64_t>(values[kSteps]),
+                  .first_bad = static_cast<std::int64_t>(values[kFirstBad]),
+                  .first_bad_value = values[kFirstBadValue],
+                  .last_value = values[kSteps] > 0 ? values[kLast] : std::numeric_limits<double>::quiet_NaN()};
+  for (std::int64_t i = kCounts; i < state.numel(); ++i) reading.means.push_back(values[i] / values[kFinite]);
+  return reading;
 }
 
 void LossMeter::load_state(const torch::Tensor& state) {
-  clear();
-  for (std::int64_t i = 0; i < state.numel(); ++i) add(state[i]);
+  TORCH_CHECK(state.sizes() == state_.sizes(), "the meter's state is of another loss");
+  state_.copy_(state);
 }
 
 }  // namespace reelgrad

@@ -6,22 +6,28 @@
 
 namespace reelgrad {
 
-// The losses of the steps since the last record, kept on the device: adding never waits, reading does.
+// The values of the steps since the last record (losses), summed on the device: adding never waits and may be captured.
+// A step whose first value is not finite counts apart: its values are left out.
 class LossMeter {
  public:
-  LossMeter(std::int64_t capacity, torch::Device device);
+  LossMeter(std::int64_t values, torch::Device device);  // values a step
 
-  void add(const torch::Tensor& loss);  // scalar, detached
-  std::vector<double> read() const;     // in the order added
-  double last() const;                  // NaN when empty
-  void clear() { count_ = 0; }
+  torch::Tensor row() const;  // float64 [values], of that shape and place
+  void add(const torch::Tensor& values);
+  void clear();
 
-  torch::Tensor state() const;  // float64 [count]
+  struct Reading {
+    std::vector<double> means;    // of the finite steps; NaN: there were none
+    std::int64_t steps = 0;       // added
+    std::int64_t first_bad = -1;  // index of the first that was not finite; -1: none
+    double first_bad_value = 0, last_value = 0;
+  };
+  torch::Tensor state() const { return state_; }  // float64, on the device; shares storage
+  static Reading read(const torch::Tensor& state_on_cpu);
   void load_state(const torch::Tensor& state);
 
  private:
-  torch::Tensor losses_;  // float64 [capacity]
-  std::int64_t count_ = 0;
+  torch::Tensor state_;  // [kCounts + values]: counts, then the sums
 };
 
 }  // namespace reelgrad

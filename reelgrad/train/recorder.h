@@ -6,6 +6,8 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "reelgrad/nn/network.h"
 #include "reelgrad/nn/weights.h"
@@ -16,6 +18,8 @@ namespace reelgrad {
 struct StepRecord {
   std::int64_t step = 0;  // done steps
   double loss = 0;
+  std::vector<std::pair<std::string, double>>
+      losses;  // the weighted terms that `loss` is the sum of; of one term: none
   double learning_rate = 0;
   double steps_per_second = 0;
   double data_wait_share = 0;  // of the wall time, waiting for decoding

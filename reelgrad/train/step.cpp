@@ -2,60 +2,54 @@
 
 #include <torch/torch.h>
 
-#include <algorithm>
-
-#include "reelgrad/train/loss.h"
+#include <numeric>
 
 namespace reelgrad {
 
-EagerStep::EagerStep(const Config& config, Precision precision, bool channels_last, Network& network,
-                     Optimizer& optimizer, Ema* ema, GradScaler* scaler)
-    : loss_(config.loss),
-      clip_norm_(config.optimizer.clip_norm),
-      micro_batch_(config.data.batch),
-      samples_(config.data.batch * config.optimizer.accumulate),
-      precision_(precision),
-      channels_last_(channels_last),
-      network_(network),
-      optimizer_(optimizer),
-      ema_(ema),
-      scaler_(scaler),
-      device_(network.parameters().front().device()),
-      dtype_(network.parameters().front().scalar_type()) {}
+StepOps::StepOps(std::vector<Phase> phases, int samples, LossMeter& meter)
+    : phases_(std::move(phases)), samples_(samples), meter_(meter), losses_(at::zeros_like(meter.row())) {}
 
-torch::Tensor EagerStep::forward_loss(const Batch& batch) {
-  torch::Tensor input = batch.input.to(dtype_);
-  if (channels_last_ && input.dim() == 4) input = input.contiguous(torch::MemoryFormat::ChannelsLast);
-  torch::Tensor prediction;
-  {
-    const AutocastGuard autocast(device_, precision_);
-    prediction = network_.forward(input);
-  }
-  return compute_loss(loss_, prediction, batch.target.to(dtype_));
+void StepOps::drop_gradients() {
+  for (const Phase& phase : phases_) phase.updater->zero_grad();
 }
 
-torch::Tensor EagerStep::run(const Fetch& fetch, const LearningRate& lr) {
-  optimizer_.zero_grad();
-  torch::Tensor total;
-  for (int first = 0; first < samples_; first += micro_batch_) {
-    const int count = std::min(micro_batch_, samples_ - first);
-    torch::Tensor loss = forward_loss(fetch(first, count));
-    if (count != samples_) loss = loss * (static_cast<double>(count) / samples_);
-    (scaler_ ? scaler_->scale(loss) : loss).backward();
-    total = total.defined() ? total + loss.detach() : loss.detach();
-  }
+void StepOps::clear_gradients() {
+  for (const Phase& phase : phases_)
+    for (const torch::Tensor& parameter : phase.network->parameters())
+      if (parameter.grad().defined()) parameter.mutable_grad().zero_();
+}
 
-  const std::vector<torch::Tensor> gradients = optimizer_.gradients();
-  std::optional<torch::Tensor> found_inf;
-  if (scaler_) {
-    scaler_->unscale(gradients);
-    found_inf = scaler_->found_inf();
+void StepOps::start_afresh() {
+  drop_gradients();
+  losses_.zero_();
+}
+
+void StepOps::accumulate(const Batch& batch) {
+  const double share = static_cast<double>(batch.input.size(0)) / samples_;
+  std::vector<torch::Tensor> values;
+  for (const Phase& phase : phases_) {
+    const LossValue value = phase.loss(batch);
+    const torch::Tensor weighted = share == 1 ? value.total : value.total * share;
+    phase.updater->scaled(weighted).backward();
+    values.push_back(value.total.detach().reshape({1}).to(torch::kFloat64));
+    values.push_back(value.terms.to(torch::kFloat64));
   }
-  if (clip_norm_ > 0) clip_by_norm(gradients, clip_norm_);
-  optimizer_.step(lr, found_inf);
-  if (ema_) ema_->update(found_inf);
-  if (scaler_) scaler_->update();
-  return total;
+  losses_.add_(at::cat(values), share);
+}
+
+void StepOps::finish() {
+  meter_.add(losses_);
+  for (const Phase& phase : phases_) phase.updater->step();
+  losses_.zero_();
+}
+
+void EagerStep::run(std::int64_t step) {
+  ops_.drop_gradients();
+  for (int part = 0; part < parts_.parts(); ++part) {
+    ops_.accumulate(batches_.next(step, parts_.first(part), parts_.count(part)));
+  }
+  ops_.finish();
+  if (!keep_gradients_) ops_.drop_gradients();
 }
 
 }  // namespace reelgrad

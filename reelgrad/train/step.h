@@ -1,45 +1,85 @@
+// One optimizer step: forward, loss and backward of every micro-batch, then the updates. Never waits for the card.
 #pragma once
+#include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <cstdint>
 #include <functional>
+#include <string>
+#include <vector>
 
-#include "reelgrad/config/config.h"
 #include "reelgrad/data/loader.h"
-#include "reelgrad/nn/network.h"
-#include "reelgrad/train/amp.h"
-#include "reelgrad/train/ema.h"
-#include "reelgrad/train/grad_scaler.h"
-#include "reelgrad/train/optimizer.h"
+#include "reelgrad/train/loss.h"
+#include "reelgrad/train/meter.h"
+#include "reelgrad/train/updater.h"
 
 namespace reelgrad {
 
-// One optimizer step, op by op: forward, loss and backward for each micro-batch, then unscale, clip, update, average.
-// Works in the dtype of the network's parameters. Never waits for the card.
-class EagerStep {
- public:
-  // `ema` and `scaler` may be null; a scaler is for fp16. All are kept by reference.
-  EagerStep(const Config& config, Precision precision, bool channels_last, Network& network, Optimizer& optimizer,
-            Ema* ema, GradScaler* scaler);
+// One network's part of a step: what it makes small, and what changes its weights. A step may have several (a generator
+// and a discriminator): each micro-batch goes through all of them in order before any network is updated. A phase sees
+// to it that its backward reaches no weights but its own.
+struct Phase {
+  std::function<LossValue(const Batch&)> loss;  // a mean over the samples
+  std::vector<std::string> names;               // of the loss's terms
+  torch::nn::Module* network;
+  Updater* updater;
+};
 
-  // `fetch(first, count)` gives the step's samples [first, first + count). Returns the loss over all samples: scalar,
-  // detached, on the device. Micro-batches weigh by their samples: the sum is the whole batch's mean.
-  using Fetch = std::function<Batch(int first, int count)>;
-  torch::Tensor run(const Fetch& fetch, const LearningRate& lr);
+// A step's samples in parts as equal as possible.
+class MicroBatches {
+ public:
+  MicroBatches(int samples, int parts) : samples_(samples), parts_(parts) {}
+  int samples() const { return samples_; }
+  int parts() const { return parts_; }
+  int first(int part) const { return static_cast<int>(std::int64_t{samples_} * part / parts_); }
+  int count(int part) const { return first(part + 1) - first(part); }
 
  private:
-  torch::Tensor forward_loss(const Batch& batch);
+  int samples_, parts_;
+};
 
-  LossConfig loss_;
-  double clip_norm_;
-  int micro_batch_, samples_;
-  Precision precision_;
-  bool channels_last_;
-  Network& network_;
-  Optimizer& optimizer_;
-  Ema* ema_;
-  GradScaler* scaler_;
-  torch::Device device_;
-  torch::ScalarType dtype_;
+// What a step does on the device once its batch is there; all of it may be captured in a CUDA graph. If one of these
+// throws (out of memory), no weight, average, counter or meter has changed.
+class StepOps {
+ public:
+  StepOps(std::vector<Phase> phases, int samples, LossMeter& meter);
+
+  void drop_gradients();
+  void clear_gradients();  // to zero, where they are
+  void start_afresh();     // as before a step's first accumulate()
+
+  // Adds the gradients of the micro-batch, weighted by its share of the samples: the sum is the whole batch's mean.
+  void accumulate(const Batch& batch);
+  // Updates each network and gives the losses to the meter.
+  void finish();
+
+  const std::vector<Phase>& phases() const { return phases_; }
+
+ private:
+  std::vector<Phase> phases_;
+  int samples_;
+  LossMeter& meter_;
+  torch::Tensor losses_;  // float64 [values a step], on the device: the sums so far
+};
+
+class Step {
+ public:
+  virtual ~Step() = default;
+  virtual void run(std::int64_t step) = 0;
+};
+
+// Op by op.
+class EagerStep : public Step {
+ public:
+  EagerStep(StepOps& ops, BatchSource& batches, MicroBatches parts) : ops_(ops), batches_(batches), parts_(parts) {}
+  void run(std::int64_t step) override;
+  void keep_gradients() { keep_gradients_ = true; }  // after the step
+
+ private:
+  StepOps& ops_;
+  BatchSource& batches_;
+  MicroBatches parts_;
+  bool keep_gradients_ = false;
 };
 
 }  // namespace reelgrad

@@ -3,41 +3,16 @@
 #include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 
-#include <cmath>
-
 #include "reelgrad/base/error.h"
-#include "reelgrad/train/loss.h"
 #include "reelgrad/train/schedule.h"
 #include "reelgrad/train/test_support.h"
+#include "reelgrad/train/updater.h"
 
 namespace reelgrad {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-// --- Loss ---
-
-TEST(Loss, IsItsFormula) {
-  const torch::Tensor a = torch::tensor({0.0, 0.5, 1.0, 0.25}).reshape({1, 1, 2, 2});
-  const torch::Tensor b = torch::tensor({0.5, 0.5, 0.0, 0.0}).reshape({1, 1, 2, 2});
-  EXPECT_NEAR(compute_loss({.l1 = 1, .charbonnier = 0}, a, b).item<double>(), 1.75 / 4, 1e-12);
-  const double eps = 0.1;
-  double expected = 0;
-  for (const double d : {0.5, 0.0, 1.0, 0.25}) expected += std::sqrt(d * d + eps * eps) / 4;
-  EXPECT_NEAR(compute_loss({.charbonnier_eps = eps}, a, b).item<double>(), expected, 1e-7);
-}
-
-TEST(Loss, OfAHalfPredictionIsFloat32) {
-  const torch::Tensor prediction = torch::full({1, 1, 64, 64}, 0.5, torch::kBFloat16);
-  const torch::Tensor loss = compute_loss(LossConfig{}, prediction, torch::full({1, 1, 64, 64}, 0.5));
-  EXPECT_EQ(loss.scalar_type(), torch::kFloat32);
-  EXPECT_NEAR(loss.item<double>(), 1e-6, 1e-9);  // eps^2 = 1e-12 is lost in a half type
-}
-
-TEST(Loss, OfDifferentShapesIsRefused) {
-  EXPECT_THROW(compute_loss(LossConfig{}, torch::zeros({1, 3, 4, 4}), torch::zeros({1, 1, 4, 4})), Error);
-}
 
 // --- Schedule ---
 
@@ -61,6 +36,28 @@ TEST(Schedule, CosineEndsAtItsMinimum) {
   EXPECT_DOUBLE_EQ(schedule.at(50), 0.55);
   EXPECT_DOUBLE_EQ(schedule.at(100), 0.1);
   EXPECT_DOUBLE_EQ(schedule.at(150), 0.1);
+}
+
+TEST(Schedule, LinearEndsAtItsMinimum) {
+  const Schedule schedule({.name = "linear", .warmup_steps = 20, .min_lr = 0.2}, 1, 100);
+  EXPECT_DOUBLE_EQ(schedule.at(9), 0.5);
+  EXPECT_DOUBLE_EQ(schedule.at(60), 0.6);
+  EXPECT_DOUBLE_EQ(schedule.at(100), 0.2);
+  EXPECT_DOUBLE_EQ(schedule.at(500), 0.2);
+}
+
+TEST(Schedule, OnecycleRisesAndFalls) {
+  const Schedule schedule({.name = "onecycle", .rise = 0.11, .start_divisor = 10, .end_divisor = 100}, 1, 100);
+  EXPECT_DOUBLE_EQ(schedule.at(0), 0.1);
+  EXPECT_DOUBLE_EQ(schedule.at(5), 0.55);
+  EXPECT_DOUBLE_EQ(schedule.at(10), 1);
+  EXPECT_DOUBLE_EQ(schedule.at(99), 0.001);
+  EXPECT_DOUBLE_EQ(schedule.at(100), 0.001);
+}
+
+TEST(Schedule, OnecycleWithoutARiseStartsAtTheTop) {
+  const Schedule schedule({.name = "onecycle", .rise = 0.01}, 1, 100);
+  EXPECT_DOUBLE_EQ(schedule.at(0), 1);
 }
 
 // --- Mixed precision ---
@@ -95,23 +92,6 @@ TEST(AutocastGuard, PutsEverythingBack) {
   EXPECT_FALSE(at::autocast::is_autocast_enabled(torch::kCPU));
 }
 
-TEST(MixedPrecision, CompactIsCloseToFloat32) {
-  const auto network = test::small_network(1);
-  const torch::NoGradGuard no_grad;
-  const torch::Tensor input = torch::rand({1, 3, 12, 12});
-  const torch::Tensor full = network->forward(input);
-  const AutocastGuard autocast(torch::kCPU, Precision::bf16);
-  EXPECT_LE((network->forward(input).to(torch::kFloat32) - full).abs().max().item<double>(), 1e-2);
-}
-
-TEST(MixedPrecision, PixelShuffleOrderIsThatOfTheLiterature) {
-  const torch::Tensor input = torch::arange(16).reshape({1, 4, 2, 2});
-  const torch::Tensor expected =
-      torch::tensor({0, 4, 1, 5, 8, 12, 9, 13, 2, 6, 3, 7, 10, 14, 11, 15}, torch::kInt64).reshape({1, 1, 4, 4});
-  EXPECT_TRUE(torch::equal(at::pixel_shuffle(input, 2), expected));
-  EXPECT_TRUE(torch::equal(at::pixel_shuffle(input.contiguous(torch::MemoryFormat::ChannelsLast), 2), expected));
-}
-
 // --- One step ---
 
 // Its output is one parameter p, in half precision, at 100 places: with an L1 loss against 0 every place has the
@@ -129,38 +109,38 @@ class HalfParameter : public Network {
 
 struct SkipRun {
   double parameter = 0, average = 0;
-  GradScaler::Counters counters;
-  double optimizer_updates = 0;
+  UpdateCounters counters;
 };
 
 SkipRun run_half_parameter(torch::Device device, double initial_scale, int iterations) {
   Config config = test::small_config();
   config.loss = {.l1 = 1, .charbonnier = 0};
   config.data.batch = 1;
-  HalfParameter network;
-  network.to(device);
-  Optimizer optimizer(config.optimizer, network);
-  Ema ema(0.5, network);
-  GradScaler scaler(device, {.initial_scale = initial_scale});
-  EagerStep step(config, Precision::fp32, false, network, optimizer, &ema, &scaler);
-  const torch::Tensor rates = torch::linspace(0.1, 0.01, 10).to(device);
+  config.data.color = "gray";
+  config.run.steps = 10;
+  config.schedule = {.name = "linear", .min_lr = config.optimizer.lr / 10};
+  config.ema = {.decay = 0.5};
+  const auto network = std::make_shared<HalfParameter>();
+  // fp16 for its loss scale; without autocast on the CPU, which the network does not need.
+  test::StepSetup setup(config, network, device, Precision::fp16, initial_scale);
   const torch::Tensor zeros = torch::zeros({1, 1, 10, 10}, device);
-  for (int i = 0; i < iterations; ++i) {
-    step.run([&](int, int) { return Batch{zeros, zeros}; }, rates.index_select(0, scaler.updates()));
-  }
-  return {network.value(), ema.state().front().second.item<double>(), scaler.counters(),
-          optimizer.state().front().second.item<double>()};
+  test::FixedBatches batches(zeros, zeros, 1);
+  EagerStep step(setup.ops, batches, MicroBatches(1, 1));
+  for (int i = 0; i < iterations; ++i) step.run(i);
+  return {network->value(), setup.updater.evaluation_weights().front().second.item<double>(),
+          Updater::read(setup.updater.counters().cpu())};
 }
 
+// Field case C2.
 void expect_skips_do_not_count(torch::Device device) {
   const SkipRun skipping = run_half_parameter(device, 0x1p24, 10);
   EXPECT_EQ(skipping.counters.skipped, 2);
   EXPECT_EQ(skipping.counters.updates, 8);
   EXPECT_EQ(skipping.counters.scale, 0x1p22);
-  EXPECT_EQ(skipping.optimizer_updates, 8);
   // Ten iterations of which two were skipped are eight: learning rates, optimizer and average alike.
   const SkipRun eight = run_half_parameter(device, 0x1p22, 8);
   EXPECT_EQ(eight.counters.skipped, 0);
+  EXPECT_EQ(skipping.counters.learning_rate, eight.counters.learning_rate);
   EXPECT_EQ(skipping.parameter, eight.parameter);
   EXPECT_EQ(skipping.average, eight.average);
 }
@@ -174,65 +154,97 @@ TEST(SkippedStepGpu, CountsForNothing) {
   expect_skips_do_not_count({torch::kCUDA, 0});
 }
 
+TEST(MicroBatches, AreAsEqualAsPossible) {
+  const MicroBatches parts(16, 3);
+  EXPECT_EQ(parts.count(0) + parts.count(1) + parts.count(2), 16);
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(parts.count(i), testing::AnyOf(5, 6));
+  EXPECT_EQ(parts.first(1), parts.count(0));
+}
+
 TEST(EagerStep, MicroBatchesAddUpToTheWholeBatch) {
-  const auto run = [](int batch, int accumulate) {
+  const auto run = [](int parts) {
     Config config = test::small_config();
-    config.data.batch = batch;
-    config.optimizer.accumulate = accumulate;
-    const auto network = test::small_network(1, torch::kFloat64);
+    config.data.batch = 6;
+    config.run.steps = 1;
+    test::StepSetup setup(config, test::small_network(1, torch::kFloat64), torch::kCPU);
     auto batches = test::smooth_batches(config);
-    Optimizer optimizer(config.optimizer, *network);
-    EagerStep step(config, Precision::fp32, false, *network, optimizer, nullptr, nullptr);
-    const torch::Tensor loss = step.run([&](int first, int count) { return batches.next(0, first, count); }, 0.1);
-    EXPECT_FALSE(loss.requires_grad());
-    return std::pair(loss.item<double>(), network->parameters().front().detach().clone());
+    EagerStep(setup.ops, batches, MicroBatches(6, parts)).run(0);
+    return std::pair(LossMeter::read(setup.meter.state()).means.front(),
+                     setup.network->parameters().front().detach().clone());
   };
-  const auto [whole_loss, whole] = run(6, 1);
-  const auto [split_loss, split] = run(2, 3);
-  EXPECT_NEAR(split_loss, whole_loss, 1e-12);
-  EXPECT_LE((split - whole).abs().max().item<double>(), 1e-9);
+  const auto [whole_loss, whole] = run(1);
+  for (const int parts : {3, 4}) {
+    const auto [split_loss, split] = run(parts);
+    EXPECT_NEAR(split_loss, whole_loss, 1e-12);
+    EXPECT_LE((split - whole).abs().max().item<double>(), 1e-9);
+  }
 }
 
-TEST(ClipByNorm, ScalesOnlyWhatIsTooLong) {
-  const auto clipped = [](double max_norm) {
-    std::vector<torch::Tensor> gradients{torch::full({4}, 3.0), torch::full({1}, 8.0)};  // joint norm 10
-    clip_by_norm(gradients, max_norm);
-    return gradients[1].item<double>();
+// Two networks in one step, the second learning what the first leaves over, are the two loops written out.
+TEST(EagerStep, TrainsTwoNetworksWithTheirOwnOptimizers) {
+  const auto l1 = [](const torch::Tensor& a, const torch::Tensor& b) {
+    const torch::Tensor loss = (a - b).abs().mean();
+    return LossValue{loss, loss.detach().reshape({1})};
   };
-  EXPECT_NEAR(clipped(5), 4, 1e-5);
-  EXPECT_EQ(clipped(20), 8);
+  Config config = test::small_config();
+  auto batches = test::smooth_batches(config);
+  const auto first = test::small_network(1, torch::kFloat64), second = test::small_network(2, torch::kFloat64);
+  Updater adam({.optimizer = {.name = "adam", .lr = 1e-3}, .ema = {.decay = 0}, .steps = 8}, *first);
+  Updater sgd({.optimizer = {.name = "sgd", .lr = 1e-2}, .ema = {.decay = 0}, .steps = 8}, *second);
+  const auto rest = [&](const Batch& batch) {
+    return batch.target.to(torch::kFloat64) - first->forward(batch.input.to(torch::kFloat64)).detach();
+  };
+  LossMeter meter(4, torch::kCPU);
+  StepOps ops(
+      {{[&](const Batch& b) { return l1(first->forward(b.input.to(torch::kFloat64)), b.target.to(torch::kFloat64)); },
+        {"l1"},
+        first.get(),
+        &adam},
+       {[&](const Batch& b) { return l1(second->forward(b.input.to(torch::kFloat64)), rest(b)); },
+        {"l1"},
+        second.get(),
+        &sgd}},
+      2, meter);
+  EagerStep step(ops, batches, MicroBatches(2, 2));
+  for (int i = 0; i < 8; ++i) step.run(i);
+
+  const auto a = test::small_network(1, torch::kFloat64), b = test::small_network(2, torch::kFloat64);
+  torch::optim::Adam adam_of_torch(a->parameters(), torch::optim::AdamOptions(1e-3).betas({0.9, 0.99}));
+  torch::optim::SGD sgd_of_torch(b->parameters(), torch::optim::SGDOptions(1e-2).momentum(0.9));
+  double losses = 0;
+  for (int i = 0; i < 8; ++i) {
+    const Batch batch = batches.next(i, 0, 2);
+    const torch::Tensor input = batch.input.to(torch::kFloat64), target = batch.target.to(torch::kFloat64);
+    adam_of_torch.zero_grad();
+    sgd_of_torch.zero_grad();
+    const torch::Tensor prediction = a->forward(input);
+    (prediction - target).abs().mean().backward();
+    const torch::Tensor loss = (b->forward(input) - (target - prediction.detach())).abs().mean();
+    loss.backward();
+    losses += loss.item<double>();
+    adam_of_torch.step();
+    sgd_of_torch.step();
+  }
+  for (const auto& [ours, torchs] : {std::pair{first, a}, std::pair{second, b}})
+    for (std::size_t i = 0; i < ours->parameters().size(); ++i)
+      EXPECT_LE((ours->parameters()[i] - torchs->parameters()[i]).abs().max().item<double>(), 1e-10);
+  EXPECT_NEAR(LossMeter::read(meter.state()).means[2], losses / 8, 1e-10);
 }
 
-TEST(Optimizer, ResetsNothingWhenItsStateIsLoaded) {
-  const Config config = test::small_config();
-  const auto network = test::small_network(1);
-  Optimizer optimizer(config.optimizer, *network);
-  for (torch::Tensor& parameter : network->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
-  optimizer.step(1e-3);
-  Optimizer other(config.optimizer, *network);
-  other.load_state(optimizer.state());
-  test::expect_bit_equal(other.state(), optimizer.state());
-  EXPECT_THROW(other.load_state({}), Error);
-}
-
-TEST(Ema, SwapsItsWeightsInAndTheRawOnesBack) {
-  const auto network = test::small_network(1);
-  Ema ema(0.5, *network);
-  {
-    const torch::NoGradGuard no_grad;
-    for (torch::Tensor& parameter : network->parameters()) parameter.add_(1);
-  }
-  ema.update();
-  const torch::Tensor parameter = network->parameters().front();
-  const torch::Tensor raw = parameter.detach().clone();
-  const void* storage = parameter.const_data_ptr();
-  {
-    const Ema::SwappedIn averages(ema);
-    EXPECT_TRUE(torch::equal(parameter, ema.state().front().second));
-    EXPECT_NEAR((raw - parameter).max().item<double>(), 0.5, 1e-6);
-  }
-  EXPECT_TRUE(torch::equal(parameter, raw));
-  EXPECT_EQ(parameter.const_data_ptr(), storage);
+TEST(LossMeter, LeavesOutStepsThatAreNotFinite) {
+  LossMeter meter(2, torch::kCPU);
+  const auto add = [&](double total, double term) { meter.add(torch::tensor({total, term}, torch::kFloat64)); };
+  add(1, 4);
+  add(std::nan(""), 7);
+  add(3, 2);
+  const LossMeter::Reading reading = LossMeter::read(meter.state());
+  EXPECT_THAT(reading.means, testing::ElementsAre(2, 3));
+  EXPECT_EQ(reading.steps, 3);
+  EXPECT_EQ(reading.first_bad, 1);
+  EXPECT_TRUE(std::isnan(reading.first_bad_value));
+  EXPECT_EQ(reading.last_value, 3);
+  meter.clear();
+  EXPECT_EQ(LossMeter::read(meter.state()).first_bad, -1);
 }
 
 }  // namespace

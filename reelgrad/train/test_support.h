@@ -8,7 +8,13 @@
 #include <vector>
 
 #include "reelgrad/nn/architectures.h"
+#include "reelgrad/nn/weights.h"
+#include "reelgrad/train/meter.h"
+#include "reelgrad/train/network_loss.h"
+#include "reelgrad/train/snapshot_state.h"
+#include "reelgrad/train/step.h"
 #include "reelgrad/train/trainer.h"
+#include "reelgrad/train/updater.h"
 
 namespace reelgrad::test {
 
@@ -97,6 +103,59 @@ inline std::shared_ptr<Network> small_network(std::uint64_t seed, torch::ScalarT
   return network;
 }
 
+// A network with all that a step needs but its batches.
+struct StepSetup {
+  StepSetup(const Config& configuration, std::shared_ptr<Network> made, torch::Device device,
+            Precision precision = Precision::fp32, double initial_scale = 65536)
+      : config(configuration),
+        network(std::move(made)),
+        updater({.optimizer = config.optimizer,
+                 .schedule = config.schedule,
+                 .ema = config.ema,
+                 .steps = config.run.steps,
+                 .loss_scaling = precision == Precision::fp16,
+                 .initial_scale = initial_scale},
+                placed(device)),
+        loss(config, *network, precision),
+        meter(1 + std::ssize(loss.names()), device),
+        ops({{[this](const Batch& batch) { return loss(batch); }, loss.names(), network.get(), &updater}}, samples(),
+            meter) {}
+
+  int samples() const { return config.data.batch * config.optimizer.accumulate; }
+
+  Network& placed(torch::Device device) {
+    network->to(device);
+    network->train();
+    return *network;
+  }
+
+  NamedTensors state() const {  // copies on the CPU
+    NamedTensors state;
+    const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
+      state.emplace_back(name, tensor.detach().cpu().clone());
+    };
+    for (const auto& [name, tensor] : state_dict(*network)) add("network." + name, tensor);
+    for (const auto& [name, tensor] : updater.state()) add(name, tensor);
+    add("meter", meter.state());
+    return state;
+  }
+
+  void load(const NamedTensors& state) {
+    const torch::NoGradGuard no_grad;
+    const StateReader reader(state);
+    load_strict(*network, reader.below("network."), "the state");
+    updater.load_state(state);
+    meter.load_state(*reader.find("meter"));
+  }
+
+  Config config;
+  std::shared_ptr<Network> network;
+  Updater updater;
+  NetworkLoss loss;
+  LossMeter meter;
+  StepOps ops;
+};
+
 inline void expect_bit_equal(const NamedTensors& a, const NamedTensors& b) {
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -111,6 +170,7 @@ inline void expect_same_records(const std::vector<StepRecord>& a, const std::vec
   for (std::size_t i = 0; i < a.size(); ++i) {
     EXPECT_EQ(a[i].step, b[i].step);
     EXPECT_EQ(a[i].loss, b[i].loss) << "step " << a[i].step;
+    EXPECT_EQ(a[i].losses, b[i].losses) << "step " << a[i].step;
     EXPECT_EQ(a[i].learning_rate, b[i].learning_rate);
     EXPECT_EQ(a[i].skipped, b[i].skipped);
   }

@@ -1,6 +1,8 @@
 #include "reelgrad/train/trainer.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -8,20 +10,23 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <numeric>
+#include <utility>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/nn/weights.h"
 #include "reelgrad/train/amp.h"
-#include "reelgrad/train/ema.h"
-#include "reelgrad/train/grad_scaler.h"
+#include "reelgrad/train/fitted_steps.h"
 #include "reelgrad/train/meter.h"
-#include "reelgrad/train/optimizer.h"
+#include "reelgrad/train/network_loss.h"
+#include "reelgrad/train/not_finite.h"
+#include "reelgrad/train/out_of_memory.h"
+#include "reelgrad/train/read_back.h"
 #include "reelgrad/train/schedule.h"
 #include "reelgrad/train/snapshot_state.h"
 #include "reelgrad/train/step.h"
 #include "reelgrad/train/step_clock.h"
+#include "reelgrad/train/updater.h"
 
 namespace reelgrad {
 namespace {
@@ -29,8 +34,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kProgressInterval = std::chrono::milliseconds(200);
-constexpr std::int64_t kScalerCheckEvery = 5;  // steps
+constexpr std::int64_t kScaleCheckEvery = 5;   // steps
 constexpr std::int64_t kMostSkipsInARow = 20;  // more, and nothing is learned any more
+constexpr std::int64_t kSkipsInDoubt = 4;      // from here on each step is looked at
 constexpr double kSmallestScale = 1;
 
 std::shared_ptr<Network> placed(std::shared_ptr<Network> network, torch::Device device) {
@@ -44,14 +50,14 @@ torch::Generator default_generator(torch::Device device) {
   return at::globalContext().defaultGenerator(device);
 }
 
-// The first parameter with values that are not finite, or a sentence saying that all are.
-std::string describe_weights(const torch::nn::Module& network) {
+// The first parameter with values that are not finite, in words; empty: none.
+std::string bad_weights(const torch::nn::Module& network) {
   try {
-    require_finite(state_dict(network), "the weights");
+    require_finite(state_dict(network), "now the weights");
   } catch (const Error& error) {
     return error.what();
   }
-  return "the weights are finite";
+  return {};
 }
 
 std::int64_t peak_memory_mb(torch::Device device) {
@@ -59,6 +65,19 @@ std::int64_t peak_memory_mb(torch::Device device) {
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
   return stats.allocated_bytes[0].peak >> 20;
 }
+
+// Steps run on a stream of their own: the default one cannot be captured in a graph.
+class OwnStream {
+ public:
+  explicit OwnStream(torch::Device device) {
+    if (!device.is_cuda()) return;
+    c10::cuda::getCurrentCUDAStream(device.index()).synchronize();  // the network's weights were put there by it
+    guard_.emplace(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index()));
+  }
+
+ private:
+  std::optional<c10::cuda::CUDAStreamGuard> guard_;
+};
 
 }  // namespace
 
@@ -71,14 +90,14 @@ struct Trainer::Impl {
   Recorder& recorder;
   Validator* validator;
   TrainerHooks hooks;
+  int samples;  // a step
 
   Schedule schedule;
-  Optimizer optimizer;
-  std::optional<Ema> ema;
-  std::optional<GradScaler> scaler;
-  torch::Tensor rates;  // float32 [steps], on the device: the schedule, for a scaler's device-side count of updates
-  EagerStep step_op;
+  Updater updater;
+  NetworkLoss loss;
   LossMeter meter;
+  StepOps ops;
+  FittedSteps steps;
 
   std::int64_t step = 0;
   std::int64_t saved_at = -1;  // step of the last checkpoint
@@ -86,6 +105,16 @@ struct Trainer::Impl {
   std::int64_t best_step = 0;
   bool validation_due = false;  // of the step done last: a stop cut it short
   StepRecord latest;
+  UpdateCounters counters;  // as read back last
+
+  // On their way from the card.
+  struct Pending {
+    StepRecord record;
+    ReadBack values, counters;
+  };
+  std::optional<Pending> pending;    // a record
+  std::optional<ReadBack> counting;  // the loss scale's counters
+  std::int64_t counting_step = 0;
 
   StepClock clock;
   std::int64_t clock_step = 0;  // `step` when the clock was restarted
@@ -101,38 +130,32 @@ struct Trainer::Impl {
         recorder(recorder),
         validator(validator),
         hooks(std::move(hooks)),
+        samples(config.data.batch * config.optimizer.accumulate),
         schedule(config.schedule, config.optimizer.lr, config.run.steps),
-        optimizer(config.optimizer, *network),
-        ema(make_ema()),
-        scaler(make_scaler()),
-        rates(make_rates()),
-        step_op(config, precision, prefers_channels_last(device), *network, optimizer, ema ? &*ema : nullptr,
-                scaler ? &*scaler : nullptr),
-        meter(config.run.log_every, device) {
+        updater(updater_options(), *network),
+        loss(config, *network, precision),
+        meter(1 + std::ssize(loss.names()), device),
+        ops({{[this](const Batch& batch) { return loss(batch); }, loss.names(), network.get(), &updater}}, samples,
+            meter),
+        steps(this->config, *network, loss, ops, batches, device) {
     latest.loss = std::numeric_limits<double>::quiet_NaN();
   }
 
-  std::optional<Ema> make_ema() const {
-    return config.ema.decay > 0 ? std::optional<Ema>(std::in_place, config.ema.decay, *network) : std::nullopt;
-  }
-
-  std::optional<GradScaler> make_scaler() const {
-    return precision == Precision::fp16 ? std::optional<GradScaler>(std::in_place, device, GradScaler::Options{})
-                                        : std::nullopt;
-  }
-
-  torch::Tensor make_rates() const {
-    if (!scaler) return {};
-    std::vector<float> values;
-    for (std::int64_t done = 0; done < config.run.steps; ++done)
-      values.push_back(static_cast<float>(schedule.at(done)));
-    return torch::tensor(values).to(device);
+  Updater::Options updater_options() const {
+    return {.optimizer = config.optimizer,
+            .schedule = config.schedule,
+            .ema = config.ema,
+            .steps = config.run.steps,
+            .loss_scaling = precision == Precision::fp16};
   }
 
   // --- The loop ---
 
   TrainOutcome run(std::optional<std::int64_t> stop_at) {
+    const OwnStream stream(device);
     const std::int64_t end = std::min(stop_at.value_or(config.run.steps), config.run.steps);
+    limit_memory(device, config.memory.reserve_mb);
+    if (step == 0) steps.choose_checkpointing(step);
     restart_clock();
     if (validation_due) {
       validate();
@@ -144,85 +167,124 @@ struct Trainer::Impl {
         save();
         return TrainOutcome::interrupted;
       }
-      meter.add(step_op.run([&](int first, int count) { return next_batch(first, count); }, learning_rate()));
+      run_step();
       ++step;
-      if (scaler && step % kScalerCheckEvery == 0) check_scaler();
-      if (is_due(config.run.log_every)) record();
+      watch_scale();
+      if (is_due(config.run.log_every)) begin_record();
       const bool improved = validator != nullptr && is_due(config.validation.every) && validate();
       if (improved || validation_due || step == end || is_due(config.checkpoint.every)) save();
       if (validation_due) return TrainOutcome::interrupted;
+      if (pending && pending->values.ready()) end_record();
       show_progress();
     }
     return step == config.run.steps ? TrainOutcome::finished : TrainOutcome::stopped_at;
   }
 
+  bool is_due(std::int64_t every) const { return step % every == 0 || step == config.run.steps; }
+
   // A frame that cannot be had ends the run, but not what it has learned: --resume goes on from there.
-  Batch next_batch(int first, int count) {
+  void run_step() {
     try {
-      return batches.next(step, first, count);
+      steps.run(step);
     } catch (const Error& error) {
-      if (step == 0 || error.kind() == ErrorKind::out_of_memory) throw;
+      if (step == 0 || error.kind() != ErrorKind::failed) throw;
+      steps.give_up_step();
       save();
       throw Error(error.kind(),
                   fmt::format("{}\nA checkpoint of step {} was saved: --resume goes on from it", error.what(), step));
     }
   }
 
-  bool is_due(std::int64_t every) const { return step % every == 0 || step == config.run.steps; }
-
-  LearningRate learning_rate() const {
-    if (scaler) return rates.index_select(0, scaler->updates());
-    return schedule.at(step);
-  }
-
   // --- What is read back ---
 
-  void record() {
-    const std::vector<double> losses = meter.read();
-    const std::int64_t skipped = scaler ? scaler->counters().skipped : 0;
-    latest = StepRecord{.step = step,
-                        .loss = mean_loss(losses),
-                        .learning_rate = schedule.at(std::max<std::int64_t>(0, step - 1 - skipped)),
-                        .steps_per_second = steps_per_second(),
-                        .data_wait_share = std::min(1.0, batches.take_wait_seconds() / clock.seconds()),
-                        .skipped = skipped,
-                        .memory_mb = peak_memory_mb(device)};
-    recorder.step(latest);
+  void begin_record() {
+    if (pending) end_record();
+    StepRecord record{.step = step,
+                      .steps_per_second = steps_per_second(),
+                      .data_wait_share = std::min(1.0, batches.take_wait_seconds() / clock.seconds()),
+                      .memory_mb = peak_memory_mb(device)};
+    pending.emplace(Pending{std::move(record), ReadBack(meter.state()), ReadBack(updater.counters())});
     meter.clear();
     restart_clock();
+    if (device.is_cpu()) end_record();
   }
 
-  // A scaler skips a step whose loss is not finite, and those don't count. Without one, the first such step ends the
-  // run.
-  double mean_loss(const std::vector<double>& losses) const {
-    std::vector<double> finite;
-    for (std::size_t i = 0; i < losses.size(); ++i) {
-      if (std::isfinite(losses[i])) {
-        finite.push_back(losses[i]);
-      } else if (!scaler) {
-        const auto at = step - static_cast<std::int64_t>(losses.size() - i) + 1;
-        fail(fmt::format("step {}: the loss is {}; now {}. Checkpoints saved before are untouched. {}", at, losses[i],
-                         describe_weights(*network), remedy()));
-      }
+  void end_record() {
+    const Pending done = *std::exchange(pending, std::nullopt);
+    const LossMeter::Reading reading = LossMeter::read(done.values.wait());
+    counters = Updater::read(done.counters.wait());
+    check_losses(reading, done.record.step);
+    latest = done.record;
+    latest.loss = reading.means.front();
+    for (std::size_t i = 0; loss.names().size() > 1 && i < loss.names().size(); ++i)
+      latest.losses.emplace_back(loss.names()[i], reading.means[i + 1]);
+    latest.learning_rate = counters.learning_rate;
+    latest.skipped = counters.skipped;
+    recorder.step(latest);
+  }
+
+  // A loss scale skips a step whose loss is not finite. Without one, the first such step ends the run.
+  void check_losses(const LossMeter::Reading& reading, std::int64_t last_step) {
+    if (scales_loss() || reading.first_bad < 0) return;
+    fail_not_finite(fmt::format("step {}: the loss is {}", last_step - reading.steps + reading.first_bad + 1,
+                                reading.first_bad_value));
+  }
+
+  bool scales_loss() const { return precision == Precision::fp16; }
+
+  // Looks at the loss scale without waiting, but for a row of skipped steps that grows too long.
+  void watch_scale() {
+    if (!scales_loss()) return;
+    const bool in_doubt = counters.skipped_in_a_row >= kSkipsInDoubt;
+    if (counting && (in_doubt || counting->ready())) {
+      counters = Updater::read(std::exchange(counting, std::nullopt)->wait());
+      check_scale();
     }
-    if (finite.empty()) return std::numeric_limits<double>::quiet_NaN();
-    return std::accumulate(finite.begin(), finite.end(), 0.0) / static_cast<double>(finite.size());
+    if (!counting && (in_doubt || step >= counting_step + kScaleCheckEvery)) {
+      counting.emplace(updater.counters());
+      counting_step = step;
+    }
+  }
+
+  void check_scale() {
+    if (counters.skipped_in_a_row <= kMostSkipsInARow && counters.scale >= kSmallestScale) return;
+    fail_not_finite(
+        fmt::format("step {}: {} steps in a row had gradients that are not finite (loss scale {}, {} skipped "
+                    "of {})",
+                    step, counters.skipped_in_a_row, counters.scale, counters.skipped, step));
+  }
+
+  // Ends the run, naming the tensor with which the last step went wrong.
+  [[noreturn]] void fail_not_finite(const std::string& what) {
+    std::string where = bad_weights(*network);
+    if (where.empty()) where = first_bad_tensor();
+    if (where.empty()) where = "run once more it is finite";
+    fail(fmt::format("{}; {}. Checkpoints saved before are untouched. {}", what, where, remedy()));
+  }
+
+  std::string first_bad_tensor() {
+    const MicroBatches parts(samples, steps.plan().parts);
+    const StepUnderTest under_test{
+        *network,
+        [this](const Batch& batch) { return loss.network_input(batch); },
+        [this](const std::function<void()>& work) { loss.with_autocast(work); },
+        [this](const Batch& batch) { return loss(batch); },
+        loss.names(),
+        [this](const torch::Tensor& value) { return updater.scaled(value); },
+    };
+    for (int i = 0; i < parts.parts(); ++i) {
+      ops.drop_gradients();
+      const Batch batch = batches.next(step - 1, parts.first(i), parts.count(i));
+      const std::string found = first_not_finite(under_test, batch, parts.first(i));
+      if (!found.empty()) return "the first that is not finite is " + found;
+    }
+    return {};
   }
 
   std::string remedy() const {
-    return precision == Precision::fp32
-               ? "Try a lower optimizer.lr, or optimizer.clip_norm = 1"
-               : "Try precision.amp = \"off\", a lower optimizer.lr, or optimizer.clip_norm = 1";
-  }
-
-  void check_scaler() const {
-    const GradScaler::Counters counters = scaler->counters();
-    if (counters.skipped_in_a_row <= kMostSkipsInARow && counters.scale >= kSmallestScale) return;
-    fail(
-        fmt::format("step {}: {} steps in a row had gradients that are not finite (loss scale {}, {} skipped of {}); "
-                    "the last loss is {}. Checkpoints saved before are untouched. Try precision.amp = \"bf16\" or "
-                    "\"off\", or a lower optimizer.lr",
-                    step, counters.skipped_in_a_row, counters.scale, counters.skipped, step, meter.last()));
+    if (precision == Precision::fp32) return "Try a lower optimizer.lr, or optimizer.clip_norm = 1";
+    const char* other = scales_loss() ? "\"bf16\" or \"off\"" : "\"off\"";
+    return fmt::format("Try precision.amp = {}, a lower optimizer.lr, or optimizer.clip_norm = 1", other);
   }
 
   double steps_per_second() const {
@@ -242,7 +304,11 @@ struct Trainer::Impl {
     latest.learning_rate = schedule.at(std::max<std::int64_t>(0, step - 1 - latest.skipped));
     if (step > clock_step) latest.steps_per_second = steps_per_second();
     // Reading a card's loss would make it wait: between records the last record's stands.
-    if (const double loss = device.is_cpu() ? meter.last() : NAN; std::isfinite(loss)) latest.loss = loss;
+    const double last = device.is_cpu() ? LossMeter::read(meter.state()).last_value : NAN;
+    if (std::isfinite(last)) {
+      latest.loss = last;
+      latest.losses.clear();  // they are of the last record
+    }
     hooks.progress(step, latest);
   }
 
@@ -250,11 +316,11 @@ struct Trainer::Impl {
 
   // True when this is the best score so far. A stop while it runs leaves validation_due.
   bool validate() {
+    if (pending) end_record();
     clock.pause();
     std::optional<ValidationRecord> result;
     {
-      std::optional<Ema::SwappedIn> averages;
-      if (ema) averages.emplace(*ema);
+      const Updater::EvaluationWeights weights(updater);
       result = validator->validate(*network, step, hooks.stop_requested);
     }
     clock.resume();
@@ -269,6 +335,7 @@ struct Trainer::Impl {
   }
 
   void save() {
+    if (pending) end_record();
     if (step == saved_at || step == 0) return;
     clock.pause();
     recorder.checkpoint(snapshot());
@@ -278,15 +345,15 @@ struct Trainer::Impl {
 
   Snapshot snapshot() const {
     Snapshot snapshot{.step = step, .best_score = best_score, .best_step = best_step, .validation_due = validation_due};
-    put_state(snapshot.model, "", ema ? ema->state() : state_dict(*network));
+    put_state(snapshot.model, "", updater.evaluation_weights());
     put_state(snapshot.training, "network.", state_dict(*network));
-    put_state(snapshot.training, "optimizer.", optimizer.state());
+    put_state(snapshot.training, "", updater.state());
     const std::string what =
         fmt::format("step {}: the checkpoint is not saved, those saved before are untouched", step);
     require_finite(snapshot.model, what);
     require_finite(snapshot.training, what);
-    if (scaler) put_state(snapshot.training, "scaler.", scaler->state());
     put_state(snapshot.training, "meter.losses", meter.state());
+    put_state(snapshot.training, "memory_plan", to_tensor(steps.plan()));
     put_state(snapshot.training, "generator.cpu", default_generator(torch::kCPU).get_state());
     if (device.is_cuda()) put_state(snapshot.training, "generator.cuda", default_generator(device).get_state());
     return snapshot;
@@ -295,11 +362,10 @@ struct Trainer::Impl {
   void restore(const Snapshot& snapshot) {
     const StateReader training(snapshot.training);
     load_strict(*network, training.below("network."), fmt::format("checkpoint of step {}", snapshot.step));
-    optimizer.load_state(training.below("optimizer."));
-    if (ema) ema->load_state(snapshot.model);
+    updater.load_state(snapshot.training);
     step = snapshot.step;
-    restore_scaler(training);
-    if (const torch::Tensor* losses = training.find("meter.losses")) meter.load_state(*losses);
+    restore_meter(training);
+    if (const torch::Tensor* saved = training.find("memory_plan")) restore_plan(memory_plan(*saved));
     restore_generator(training, "generator.cpu", torch::kCPU);
     if (device.is_cuda()) restore_generator(training, "generator.cuda", device);
     validation_due = snapshot.validation_due && validator != nullptr;  // a run may go on without validation
@@ -308,16 +374,17 @@ struct Trainer::Impl {
     best_step = snapshot.best_step;
   }
 
-  void restore_scaler(const StateReader& training) {
-    const NamedTensors state = training.below("scaler.");
-    if (scaler && state.empty()) {
-      log::warning("the checkpoint has no loss scale (it was not trained in fp16): starting from the default");
-      scaler->set_updates(step);  // without loss scaling no step was skipped
-    } else if (scaler) {
-      scaler->load_state(state);
-    } else if (!state.empty()) {
-      log::info(fmt::format("the checkpoint's loss scale is not needed in {}", to_string(precision)));
-    }
+  // The rounding of a step depends on its micro-batches; on a larger card a run goes on as it was.
+  void restore_plan(const MemoryPlan& saved) {
+    if (saved == steps.plan()) return;
+    steps.set_plan(saved, step);
+    log::info(fmt::format("going on as the run did: {}", describe(saved, samples)));
+  }
+
+  // Another loss has begun a new record.
+  void restore_meter(const StateReader& training) {
+    const torch::Tensor* saved = training.find("meter.losses");
+    if (saved != nullptr && saved->sizes() == meter.state().sizes()) meter.load_state(*saved);
   }
 
   void restore_generator(const StateReader& training, const std::string& name, torch::Device of) {
@@ -343,16 +410,7 @@ void Trainer::restore(const Snapshot& snapshot) {
 }
 
 TrainOutcome Trainer::run(std::optional<std::int64_t> stop_at) {
-  try {
-    return impl_->run(stop_at);
-  } catch (const c10::OutOfMemoryError& error) {
-    const std::string text = error.what_without_backtrace();
-    throw Error(
-        ErrorKind::out_of_memory,
-        fmt::format("step {}: out of memory on {}: {}\nSmallest change first: a smaller data.batch with as much "
-                    "more optimizer.accumulate, a smaller data.crop_px, a smaller network",
-                    impl_->step + 1, impl_->device.str(), text.substr(0, text.find('\n'))));
-  }
+  return impl_->run(stop_at);
 }
 
 std::int64_t Trainer::step() const {

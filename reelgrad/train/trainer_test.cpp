@@ -292,6 +292,22 @@ TEST(Trainer, LearnsAndReportsIt) {
   EXPECT_GE(shown, 1);
 }
 
+TEST(Trainer, RecordsTheTermsOfALossByName) {
+  Config config = test::small_config();
+  auto batches = test::smooth_batches(config);
+  MemoryRecorder one, several;
+  Trainer(config, test::small_network(1), torch::kCPU, batches, one, nullptr).run();
+  config.loss.ssim = 0.25;
+  Trainer(config, test::small_network(1), torch::kCPU, batches, several, nullptr).run();
+  for (const StepRecord& record : one.steps) EXPECT_THAT(record.losses, testing::IsEmpty());
+  ASSERT_EQ(several.steps.size(), 3U);
+  for (const StepRecord& record : several.steps) {
+    ASSERT_THAT(record.losses,
+                ElementsAre(testing::Pair("charbonnier", testing::Gt(0)), testing::Pair("ssim", testing::Gt(0))));
+    EXPECT_NEAR(record.losses[0].second + record.losses[1].second, record.loss, 1e-6);
+  }
+}
+
 TEST(Trainer, StopsWhenAskedWithACheckpoint) {
   const Config config = test::small_config();
   auto batches = test::smooth_batches(config);

@@ -1,6 +1,7 @@
 #include "reelgrad/kernels/gather.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "reelgrad/kernels/cuda/device.h"
 
@@ -19,15 +20,6 @@ struct Jobs {
 };
 // Kernel parameters stay below the 4 KiB that every driver takes.
 static_assert(sizeof(Jobs) + sizeof(Conversion) + sizeof(ChromaUp) + 32 <= 4096);
-
-__device__ __forceinline__ int job_of_block(const Jobs& jobs, unsigned block) {
-  int low = 0, high = jobs.count;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (jobs.first_block[middle] <= block ? low : high) = middle;
-  }
-  return low;
-}
 
 __device__ __forceinline__ const std::byte* row_of(const PictureRef& picture, int plane, int y) {
   return picture.plane[plane] + picture.stride_bytes[plane] * y;
@@ -87,15 +79,22 @@ __device__ float2 chroma_at(const Upsampling& up_y, const ChromaTile& tile, cons
   return {weigh4(w, a.x, b.x, c.x, d.x), weigh4(w, a.y, b.y, c.y, d.y)};
 }
 
-// Chroma is filtered along x into shared memory, then along y, as cpu/gather.cpp does.
+__device__ __forceinline__ int job_of_block(const unsigned* first_block, int count, unsigned block) {
+  int low = 0, high = count;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (first_block[middle] <= block ? low : high) = middle;
+  }
+  return low;
+}
+
+// Block `tile` of a crop's blocks. Chroma is filtered along x into shared memory, then along y, as cpu/gather.cpp does.
 template <Storage storage>
-__global__ void gather_kernel(const __grid_constant__ Conversion c, const __grid_constant__ ChromaUp up,
-                              const __grid_constant__ Jobs jobs, ElementType element) {
+__device__ __forceinline__ void gather_tile(const Conversion& c, const ChromaUp& up, const CropJob& job, unsigned tile,
+                                            ElementType element, ChromaTile& chroma) {
   const int thread_x = static_cast<int>(threadIdx.x), thread_y = static_cast<int>(threadIdx.y);
-  const int index = job_of_block(jobs, blockIdx.x);
-  const CropJob& job = jobs.job[index];
   const PictureRef& source = job.source;
-  const unsigned tile = blockIdx.x - jobs.first_block[index], tiles_x = blocks(job.width, kTile);
+  const unsigned tiles_x = blocks(job.width, kTile);
   const int out_x = static_cast<int>(tile % tiles_x) * kTile, out_y = static_cast<int>(tile / tiles_x) * kTile;
   const int out_width = min(kTile, job.width - out_x), out_height = min(kTile, job.height - out_y);
 
@@ -106,7 +105,6 @@ __global__ void gather_kernel(const __grid_constant__ Conversion c, const __grid
   const int x0 = job.x + (transpose ? turned_y : turned_x), y0 = job.y + (transpose ? turned_x : turned_y);
   const int width = transpose ? out_height : out_width, height = transpose ? out_width : out_height;
 
-  __shared__ ChromaTile chroma;
   const bool has_chroma = c.clip == Signal::ycc && c.network != Signal::gray;
   const ChromaRows rows = rows_under(up.y, y0, height);
   if (has_chroma) {
@@ -146,6 +144,54 @@ __global__ void gather_kernel(const __grid_constant__ Conversion c, const __grid
   }
 }
 
+template <Storage storage>
+__global__ void gather_kernel(const __grid_constant__ Conversion c, const __grid_constant__ ChromaUp up,
+                              const __grid_constant__ Jobs jobs, ElementType element) {
+  __shared__ ChromaTile chroma;
+  const int index = job_of_block(jobs.first_block, jobs.count, blockIdx.x);
+  gather_tile<storage>(c, up, jobs.job[index], blockIdx.x - jobs.first_block[index], element, chroma);
+}
+
+// A crop with all that its conversion needs, as it lies in a table behind the crops' first blocks.
+struct TableEntry {
+  Conversion conversion;
+  ChromaUp up;
+  CropJob job;
+  ElementType element;
+};
+static_assert(sizeof(TableEntry) % 8 == 0);
+
+__host__ __device__ constexpr std::size_t entries_offset(std::size_t jobs) {
+  return (jobs * sizeof(unsigned) + 15) / 16 * 16;
+}
+
+__global__ void gather_table_kernel(const std::byte* table, int jobs) {
+  __shared__ ChromaTile chroma;
+  __shared__ TableEntry entry;
+  const auto* first_block = reinterpret_cast<const unsigned*>(table);
+  const int index = job_of_block(first_block, jobs, blockIdx.x);
+  const auto* from = reinterpret_cast<const std::uint64_t*>(table + entries_offset(jobs) + index * sizeof(TableEntry));
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  for (unsigned i = thread; i < sizeof(TableEntry) / 8; i += blockDim.x * blockDim.y)
+    reinterpret_cast<std::uint64_t*>(&entry)[i] = from[i];
+  __syncthreads();
+  const unsigned tile = blockIdx.x - first_block[index];
+  switch (entry.conversion.storage) {
+    case Storage::u8:
+      return gather_tile<Storage::u8>(entry.conversion, entry.up, entry.job, tile, entry.element, chroma);
+    case Storage::u16:
+      return gather_tile<Storage::u16>(entry.conversion, entry.up, entry.job, tile, entry.element, chroma);
+    case Storage::half:
+      return gather_tile<Storage::half>(entry.conversion, entry.up, entry.job, tile, entry.element, chroma);
+    case Storage::single:
+      return gather_tile<Storage::single>(entry.conversion, entry.up, entry.job, tile, entry.element, chroma);
+  }
+}
+
+unsigned blocks_of(const CropJob& job) {
+  return blocks(job.width, kTile) * blocks(job.height, kTile);
+}
+
 }  // namespace
 
 void gather(const GatherSpec& spec, std::span<const CropJob> jobs, CUstream_st* stream) {
@@ -159,7 +205,7 @@ void gather(const GatherSpec& spec, std::span<const CropJob> jobs, CUstream_st* 
     for (const CropJob& job : chunk) {
       batch.first_block[batch.count] = total;
       batch.job[batch.count++] = job;
-      total += blocks(job.width, kTile) * blocks(job.height, kTile);
+      total += blocks_of(job);
     }
     if (total == 0) continue;
     with_storage(c.storage, [&](auto storage) {
@@ -167,6 +213,29 @@ void gather(const GatherSpec& spec, std::span<const CropJob> jobs, CUstream_st* 
     });
     check_launch("gather");
   }
+}
+
+std::size_t gather_table_bytes(std::size_t jobs) {
+  return entries_offset(jobs) + jobs * sizeof(TableEntry);
+}
+
+unsigned write_gather_table(std::span<const SpecifiedJob> jobs, std::byte* table) {
+  unsigned total = 0;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const auto& [spec, job] = jobs[i];
+    const TableEntry entry{make_conversion(spec.format, spec.color, spec.to),
+                           make_chroma_up(spec.format, spec.color.chroma_location, spec.filter), job, spec.element};
+    std::memcpy(table + i * sizeof total, &total, sizeof total);
+    std::memcpy(table + entries_offset(jobs.size()) + i * sizeof entry, &entry, sizeof entry);
+    total += blocks_of(job);
+  }
+  return total;
+}
+
+void gather_table(const std::byte* table, std::size_t jobs, unsigned blocks, CUstream_st* stream) {
+  if (blocks == 0) return;
+  gather_table_kernel<<<blocks, dim3(kTile, kRows), 0, stream>>>(table, static_cast<int>(jobs));
+  check_launch("gather_table");
 }
 
 }  // namespace reelgrad::cuda

@@ -1,0 +1,167 @@
+#include "reelgrad/train/fitted_steps.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAStream.h>
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/base/log.h"
+#include "reelgrad/train/graph_step.h"
+#include "reelgrad/train/out_of_memory.h"
+
+namespace reelgrad {
+namespace {
+
+// The states of the generators that a step draws from.
+class GeneratorStates {
+ public:
+  explicit GeneratorStates(torch::Device device) {
+    add(torch::kCPU);
+    if (device.is_cuda()) add(device);
+  }
+  void restore() {
+    for (auto& [generator, state] : states_) generator.set_state(state);
+  }
+
+ private:
+  void add(torch::Device device) {
+    at::Generator generator = at::globalContext().defaultGenerator(device);
+    const torch::Tensor state = generator.get_state();
+    states_.emplace_back(std::move(generator), state);
+  }
+  std::vector<std::pair<at::Generator, torch::Tensor>> states_;
+};
+
+// Buffers that a forward pass changes (running statistics), to be put back.
+class BufferCopies {
+ public:
+  explicit BufferCopies(const torch::nn::Module& network) : buffers_(network.buffers()) {
+    for (const torch::Tensor& buffer : buffers_) copies_.push_back(buffer.clone());
+  }
+  void restore() {
+    for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(copies_[i]);
+  }
+
+ private:
+  std::vector<torch::Tensor> buffers_, copies_;
+};
+
+}  // namespace
+
+FittedSteps::FittedSteps(const Config& config, Network& network, NetworkLoss& loss, StepOps& ops, BatchSource& batches,
+                         torch::Device device)
+    : config_(config),
+      network_(network),
+      loss_(loss),
+      ops_(ops),
+      batches_(batches),
+      device_(device),
+      samples_(config.data.batch * config.optimizer.accumulate),
+      plan_(first_plan(config, network)) {}
+
+void FittedSteps::set_plan(const MemoryPlan& plan, std::int64_t next_step) {
+  if (plan.frames_on_host && batches_.on_card()) batches_.leave_card(next_step);
+  plan_ = plan;
+  step_.reset();
+}
+
+Step& FittedSteps::current() {
+  if (step_) return *step_;
+  loss_.set_checkpointing(plan_.checkpointing);
+  const MicroBatches parts(samples_, plan_.parts);
+  const bool graph = device_.is_cuda() && config_.run.graph == "auto";
+  if (graph && can_be_captured(plan_.checkpointing)) {
+    step_ = std::make_unique<GraphStep>(ops_, batches_, parts);
+  } else {
+    if (graph) log::info("steps are run op by op, not as a CUDA graph: copies to host memory cannot be captured");
+    step_ = std::make_unique<EagerStep>(ops_, batches_, parts);
+  }
+  return *step_;
+}
+
+void FittedSteps::run(std::int64_t step) {
+  fit(step, [&] { current().run(step); });
+}
+
+void FittedSteps::fit(std::int64_t step, const std::function<void()>& work) {
+  for (;;) {
+    GeneratorStates generators(device_);
+    BufferCopies buffers(network_);
+    std::string why;
+    try {
+      return work();
+    } catch (const std::exception& error) {
+      if (!is_out_of_memory(error)) throw;
+      why = fmt::format("{}\n{}", first_line(error), describe_memory(memory_numbers(device_, error)));
+    }
+    // Outside of the handler: the exception holds on to the failed step's memory.
+    start_afresh();
+    generators.restore();
+    buffers.restore();
+    adapt(step, why);
+  }
+}
+
+// All that steps took goes back.
+void FittedSteps::start_afresh() {
+  step_.reset();
+  ops_.start_afresh();
+  if (device_.is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
+}
+
+void FittedSteps::adapt(std::int64_t step, const std::string& why) {
+  const MemoryLimits limits{.samples = samples_,
+                            .batch_statistics = has_batch_statistics(network_),
+                            .frames_on_card = batches_.on_card(),
+                            .automatic_segments = automatic_segments(network_)};
+  const std::optional<MemoryPlan> next = config_.memory.on_oom == "adapt" ? next_plan(plan_, limits) : std::nullopt;
+  if (!next) fail_memory(step, why);
+  set_plan(*next, step);
+  log::warning(fmt::format("step {}: out of memory on {}; going on with {}", step + 1, device_.str(),
+                           describe(plan_, samples_)));
+  log::write_to_files(log::Level::info, why);
+}
+
+void FittedSteps::fail_memory(std::int64_t step, const std::string& why) const {
+  const std::string tried = config_.memory.on_oom == "adapt" ? fmt::format("even with {}", describe(plan_, samples_))
+                                                             : "and memory.on_oom is \"fail\"";
+  throw Error(ErrorKind::out_of_memory,
+              fmt::format("step {}: out of memory on {}, {}: {}\nSmallest change first: {}", step + 1, device_.str(),
+                          tried, why, memory_advice(config_, plan_)));
+}
+
+void FittedSteps::choose_checkpointing(std::int64_t step) {
+  if (config_.memory.checkpointing != "auto" || !device_.is_cuda()) return;
+  const int segments = automatic_segments(network_);
+  for (const CheckpointPlan& candidate :
+       {CheckpointPlan{}, CheckpointPlan{segments, false}, CheckpointPlan{segments, true}}) {
+    if (candidate.segments == 1) continue;
+    plan_.checkpointing = candidate;
+    if (dry_step_fits(step)) break;
+  }
+  log::info(fmt::format("memory.checkpointing = \"auto\": {}", describe(plan_, samples_)));
+}
+
+// The largest micro-batch of the step, of which nothing remains.
+bool FittedSteps::dry_step_fits(std::int64_t step) {
+  loss_.set_checkpointing(plan_.checkpointing);
+  const MicroBatches parts(samples_, plan_.parts);
+  const int last = parts.parts() - 1;
+  GeneratorStates generators(device_);
+  BufferCopies buffers(network_);
+  bool fits = true;
+  try {
+    ops_.accumulate(batches_.next(step, parts.first(last), parts.count(last)));
+    c10::cuda::getCurrentCUDAStream(device_.index()).synchronize();
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    fits = false;
+  }
+  start_afresh();
+  generators.restore();
+  buffers.restore();
+  return fits;
+}
+
+}  // namespace reelgrad

@@ -1,0 +1,195 @@
+#include "reelgrad/train/fitted_steps.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/train/test_support.h"
+
+namespace reelgrad {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Passes everything on to torch's allocator but the n-th request, for which memory has run out. CPU only.
+class FailingAllocator : public c10::Allocator {
+ public:
+  FailingAllocator() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, kPriority); }
+  ~FailingAllocator() override { c10::SetCPUAllocator(inner_, kPriority); }
+
+  // The `count`-th request from now on fails, and those after it do not. 0: none.
+  void fail_at(std::int64_t count) { left_ = count; }
+  c10::DataPtr allocate(std::size_t bytes) override {
+    if (left_ > 0 && --left_ == 0) TORCH_CHECK_WITH(OutOfMemoryError, false, "Tried to allocate 1.00 GiB.");
+    return inner_->allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { inner_->copy_data(to, from, bytes); }
+
+ private:
+  static constexpr std::uint8_t kPriority = 1;
+  c10::Allocator* inner_;
+  std::int64_t left_ = 0;
+};
+
+Config config_of(int batch, int accumulate) {
+  Config config = test::small_config();
+  config.data.batch = batch;
+  config.optimizer.accumulate = accumulate;
+  config.optimizer.clip_norm = 0.1;
+  config.ema.decay = 0.9;
+  return config;
+}
+
+struct Training {
+  Training(const Config& config, BatchSource& batches, std::shared_ptr<Network> network,
+           torch::Device device = torch::kCPU)
+      : setup(config, std::move(network), device),
+        steps(setup.config, *setup.network, setup.loss, setup.ops, batches, device) {}
+  test::StepSetup setup;
+  FittedSteps steps;
+};
+
+// Memory runs out once, at each allocation of a step in turn. Afterwards the run is the one that had begun with twice
+// the micro-batches: the same samples, each once, and nothing counted twice.
+TEST(FittedSteps, OutOfMemoryAtAnyAllocationOfAStepChangesNothingButThePlan) {
+  const Config whole = config_of(4, 1), halves = config_of(2, 2);
+  auto batches = test::smooth_batches(whole);
+  Training before(whole, batches, test::small_network(1));
+  for (std::int64_t step = 0; step < 3; ++step) before.steps.run(step);
+  const NamedTensors start = before.setup.state();
+  Training split(halves, batches, test::small_network(2));
+  split.setup.load(start);
+  split.steps.run(3);
+  const NamedTensors expected = split.setup.state();
+
+  FailingAllocator allocator;
+  std::int64_t failures = 0;
+  for (bool failed = true; failed; ++failures) {
+    Training training(whole, batches, test::small_network(2));
+    training.setup.load(start);
+    allocator.fail_at(failures + 1);
+    training.steps.run(3);
+    allocator.fail_at(0);
+    failed = training.steps.plan().parts == 2;
+    if (failed) test::expect_bit_equal(training.setup.state(), expected);
+    ASSERT_FALSE(HasFailure()) << "allocation " << failures + 1;
+  }
+  EXPECT_GT(failures, 20);
+}
+
+TEST(FittedSteps, SayWhatWouldHelpWhenNothingIsLeftToTry) {
+  Config config = config_of(1, 1);
+  config.memory.on_oom = "fail";
+  auto batches = test::smooth_batches(config);
+  Training training(config, batches, test::small_network(1));
+  FailingAllocator allocator;
+  allocator.fail_at(3);
+  try {
+    training.steps.run(0);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("step 1: out of memory on cpu"), HasSubstr("1.0 GiB were asked for"),
+                                    HasSubstr("memory.on_oom = \"adapt\"")));
+  }
+}
+
+class FittedStepsGpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!test::has_card()) GTEST_SKIP() << "no CUDA card";
+    stream_.emplace(c10::cuda::getStreamFromPool(false, 0));
+  }
+  void TearDown() override {
+    if (!test::has_card()) return;
+    c10::cuda::CUDACachingAllocator::setMemoryFraction(1, 0);
+    c10::cuda::CUDACachingAllocator::emptyCache();
+  }
+
+  static std::int64_t allocated() {
+    return c10::cuda::CUDACachingAllocator::getDeviceStats(0).allocated_bytes[0].current;
+  }
+  // What may be taken from now on, in MiB.
+  static void leave(std::int64_t mib) {
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    std::size_t free = 0, total = 0;
+    ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+    const auto reserved = c10::cuda::CUDACachingAllocator::getDeviceStats(0).reserved_bytes[0].current;
+    const double share = static_cast<double>(reserved + (mib << 20)) / static_cast<double>(total);
+    c10::cuda::CUDACachingAllocator::setMemoryFraction(share, 0);
+  }
+
+  const torch::Device card_{torch::kCUDA, 0};
+  std::optional<c10::cuda::CUDAStreamGuard> stream_;
+};
+
+// Pictures large enough for a real cap: the whole batch needs several times the memory of a part.
+class LargeBatches : public BatchSource {
+ public:
+  explicit LargeBatches(torch::Device device) : device_(device) {}
+  Batch next(std::int64_t step, int first, int count) override {
+    std::vector<torch::Tensor> inputs, targets;
+    for (int i = 0; i < count; ++i) {
+      const double value = static_cast<double>((step * 31 + first + i) % 17) / 17;
+      inputs.push_back(torch::full({1, 3, 256, 256}, value, device_));
+      targets.push_back(torch::full({1, 3, 512, 512}, 1 - value, device_));
+    }
+    return {torch::cat(inputs), torch::cat(targets)};
+  }
+
+ private:
+  torch::Device device_;
+};
+
+std::shared_ptr<Network> large_network() {
+  torch::manual_seed(3);
+  return make_network({.options = {{"features", "24"}, {"convs", "4"}, {"activation", "prelu"}}});
+}
+
+// Field case B1: batch 8 fails under a real cap, 4 fits; memory comes back exactly, and the bits are those of a run
+// that began with micro-batches of 4.
+TEST_F(FittedStepsGpuTest, AWholeBatchThatDoesNotFitIsSplit) {
+  apply_determinism(true);
+  for (const char* graph : {"off", "auto"}) {
+    SCOPED_TRACE(graph);
+    Config whole = config_of(8, 1), halves = config_of(4, 2);
+    whole.run.graph = halves.run.graph = graph;
+    LargeBatches batches(card_);
+    Training expected(halves, batches, large_network(), card_);
+    for (std::int64_t step = 0; step < 6; ++step) expected.steps.run(step);
+    Training training(whole, batches, large_network(), card_);
+    const std::int64_t at_rest = allocated();
+    leave(400);
+    for (std::int64_t step = 0; step < 6; ++step) training.steps.run(step);
+    EXPECT_EQ(training.steps.plan().parts, 2);
+    const auto a = training.setup.network->parameters(), b = expected.setup.network->parameters();
+    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(torch::equal(a[i], b[i])) << i;
+    if (std::string(graph) == "off") EXPECT_EQ(allocated(), at_rest);
+    c10::cuda::CUDACachingAllocator::setMemoryFraction(1, 0);
+  }
+  apply_determinism(false);
+}
+
+TEST_F(FittedStepsGpuTest, AutoTakesCheckpointingOnlyWhereItIsNeeded) {
+  Config config = config_of(4, 1);
+  config.memory.checkpointing = "auto";
+  LargeBatches batches(card_);
+  Training roomy(config, batches, large_network(), card_);
+  roomy.steps.choose_checkpointing(0);
+  EXPECT_EQ(roomy.steps.plan().checkpointing.segments, 0);
+  Training tight(config, batches, large_network(), card_);
+  leave(250);
+  tight.steps.choose_checkpointing(0);
+  EXPECT_GT(tight.steps.plan().checkpointing.segments, 0);
+  tight.steps.run(0);
+  EXPECT_EQ(tight.steps.plan().parts, 1);
+}
+
+}  // namespace
+}  // namespace reelgrad

@@ -1,0 +1,153 @@
+#include "reelgrad/train/out_of_memory.h"
+
+#include <ATen/cuda/CUDAContextLight.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <string_view>
+
+#include "reelgrad/base/text.h"
+
+namespace reelgrad {
+namespace {
+
+// What libraries below torch say; they have no type of their own for it.
+constexpr std::array kTexts{"CUDNN_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED", "CUFFT_ALLOC_FAILED",
+                            "can't allocate memory",     "cudaErrorMemoryAllocation",  "CUDA error: out of memory"};
+
+// "Tried to allocate 20.00 MiB. …" -> bytes; 0: it doesn't say.
+std::int64_t requested_bytes(std::string_view text) {
+  constexpr std::string_view kBefore = "Tried to allocate ";
+  const std::size_t at = text.find(kBefore);
+  if (at == std::string_view::npos) return 0;
+  const std::string rest(text.substr(at + kBefore.size(), 40));
+  char* end = nullptr;
+  const double number = std::strtod(rest.c_str(), &end);
+  const std::string_view unit(end);
+  for (const auto& [name, bytes] : {std::pair{" GiB", 0x1p30}, std::pair{" MiB", 0x1p20}, std::pair{" KiB", 0x1p10}})
+    if (unit.starts_with(name)) return static_cast<std::int64_t>(number * bytes);
+  return static_cast<std::int64_t>(number);
+}
+
+std::string uuid_of(torch::Device device) {
+  const auto& bytes = at::cuda::getDeviceProperties(device.index())->uuid.bytes;
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(bytes[i]));
+  }
+  return text;
+}
+
+std::string size(std::int64_t bytes) {
+  return format_bytes(static_cast<std::uintmax_t>(std::max<std::int64_t>(0, bytes)));
+}
+
+std::string describe_others(const MemoryNumbers& numbers) {
+  std::string text;
+  std::int64_t listed_mb = 0;
+  for (const CardProcess& process : numbers.card.others) {
+    const std::string name = process.name.empty() ? "" : fmt::format(" ({})", process.name);
+    text += process.used_mb < 0 ? fmt::format("\nprocess {}{} uses it too", process.pid, name)
+                                : fmt::format("\nprocess {}{} holds {} MiB", process.pid, name, process.used_mb);
+    listed_mb += std::max<std::int64_t>(0, process.used_mb);
+  }
+  constexpr std::int64_t kContextsMb = 1024;  // this program's own, and the driver's
+  const std::int64_t unlisted_mb = numbers.card.used_mb - listed_mb - (numbers.reserved >> 20);
+  if (numbers.card.used_mb >= 0 && unlisted_mb > kContextsMb) {
+    text += fmt::format("\n{} MiB are held by no process that can be seen from here", unlisted_mb);
+  }
+  return text;
+}
+
+}  // namespace
+
+bool is_out_of_memory(const std::exception& error) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  const std::string_view text = error.what();
+  return std::ranges::any_of(kTexts, [&](const char* part) { return text.find(part) != std::string_view::npos; });
+}
+
+std::string first_line(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = torch_error ? torch_error->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+MemoryCause memory_cause(const MemoryNumbers& numbers) {
+  const std::int64_t unused = numbers.reserved - numbers.allocated;
+  const std::int64_t left = numbers.limit > 0 ? std::min(numbers.free, numbers.limit - numbers.reserved) : numbers.free;
+  if (numbers.requested > 0 && numbers.requested <= left) return MemoryCause::elsewhere;
+  return numbers.requested > 0 && unused >= numbers.requested ? MemoryCause::fragmented : MemoryCause::too_large;
+}
+
+std::string describe_memory(const MemoryNumbers& numbers) {
+  std::string text = numbers.requested > 0 ? size(numbers.requested) + " were asked for; " : "";
+  text += fmt::format("{} of {} are free, this program uses {} and keeps {} for later use", size(numbers.free),
+                      size(numbers.total), size(numbers.allocated), size(numbers.reserved - numbers.allocated));
+  if (numbers.limit > 0) text += fmt::format("; it may take {} (memory.reserve_mb)", size(numbers.limit));
+  switch (memory_cause(numbers)) {
+    case MemoryCause::too_large:
+      break;
+    case MemoryCause::fragmented:
+      text += "\nwhat it keeps would do, but lies in pieces: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True helps";
+      break;
+    case MemoryCause::elsewhere:
+      text +=
+          "\nthe card has that much: a limit of the host's memory (ulimit -v, a container, the page file) or of the "
+          "driver stands in the way";
+  }
+  return text + describe_others(numbers);
+}
+
+std::string memory_advice(const Config& config, const MemoryPlan& plan) {
+  std::vector<std::string> advice;
+  if (config.memory.on_oom != "adapt") advice.emplace_back("memory.on_oom = \"adapt\"");
+  if (plan.checkpointing.segments == 0) advice.emplace_back("memory.checkpointing = \"on\"");
+  if (config.data.batch > 1) {
+    advice.push_back(fmt::format("data.batch = {} with optimizer.accumulate = {}", (config.data.batch + 1) / 2,
+                                 config.optimizer.accumulate * 2));
+  }
+  if (config.data.crop_px > 16) advice.push_back(fmt::format("data.crop_px = {}", config.data.crop_px * 3 / 4));
+  advice.emplace_back("a smaller network");
+  advice.resize(std::min<std::size_t>(advice.size(), 3));
+  return join(advice, "; ");
+}
+
+MemoryNumbers memory_numbers(torch::Device device, const std::exception& error) {
+  MemoryNumbers numbers{.requested = requested_bytes(error.what())};
+  if (!device.is_cuda()) return numbers;
+  const c10::cuda::CUDAGuard guard(device);
+  std::size_t free = 0, total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) cudaGetLastError();
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+  numbers.free = static_cast<std::int64_t>(free);
+  numbers.total = static_cast<std::int64_t>(total);
+  numbers.allocated = stats.allocated_bytes[0].current;
+  numbers.reserved = stats.reserved_bytes[0].current;
+  const double share = c10::cuda::CUDACachingAllocator::getMemoryFraction(device.index());
+  if (share < 1) numbers.limit = static_cast<std::int64_t>(share * static_cast<double>(total));
+  numbers.card = probe_card_memory(uuid_of(device));
+  return numbers;
+}
+
+void limit_memory(torch::Device device, std::int64_t reserve_mb) {
+  if (!device.is_cuda()) return;
+  const c10::cuda::CUDAGuard guard(device);
+  std::size_t free = 0, total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) {
+    cudaGetLastError();
+    return;
+  }
+  const auto held = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).reserved_bytes[0].current;
+  const double ours = static_cast<double>(free) + static_cast<double>(held) - static_cast<double>(reserve_mb) * 0x1p20;
+  const double share = std::clamp(ours / static_cast<double>(total), 0.0, 1.0);
+  c10::cuda::CUDACachingAllocator::setMemoryFraction(share, device.index());
+}
+
+}  // namespace reelgrad

@@ -1,0 +1,49 @@
+// Running out of memory: telling it from other failures, and saying why it happened and what would help.
+#pragma once
+#include <torch/types.h>
+
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "reelgrad/config/config.h"
+#include "reelgrad/doctor/driver.h"
+#include "reelgrad/train/memory_plan.h"
+
+namespace reelgrad {
+
+// torch's own, cuDNN's and cuBLAS's, and the CPU allocator's. (CUDA's "illegal access" and the like are not.)
+bool is_out_of_memory(const std::exception& error);
+
+// The first line of its text, without torch's backtrace.
+std::string first_line(const std::exception& error);
+
+// Bytes, at the moment of a failed allocation.
+struct MemoryNumbers {
+  std::int64_t requested = 0;  // 0: not known
+  std::int64_t free = 0, total = 0;
+  std::int64_t allocated = 0;  // by this program: in use,
+  std::int64_t reserved = 0;   // and in use or kept for later use
+  std::int64_t limit = 0;      // of this program's share, see CardBudget; 0: none
+  CardMemory card;
+};
+
+// too_large: more than is free. fragmented: what is kept for later use would do, but not in one piece. elsewhere: it is
+// free, so the limit is another one (of the host's memory, or a driver's).
+enum class MemoryCause { too_large, fragmented, elsewhere };
+MemoryCause memory_cause(const MemoryNumbers& numbers);
+
+// Several lines: the numbers, the cause, who else uses the card.
+std::string describe_memory(const MemoryNumbers& numbers);
+
+// Three settings that would help, the smallest change first.
+std::string memory_advice(const Config& config, const MemoryPlan& plan);
+
+// On a card; with what the error's text says was asked for.
+MemoryNumbers memory_numbers(torch::Device device, const std::exception& error);
+
+// Leaves `reserve_mb` of what is free on the card now to others: torch's allocator refuses to take more.
+void limit_memory(torch::Device device, std::int64_t reserve_mb);
+
+}  // namespace reelgrad
