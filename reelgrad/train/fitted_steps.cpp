@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <optional>
+
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/train/graph_step.h"
@@ -86,10 +88,12 @@ void FittedSteps::run(std::int64_t step) {
 
 void FittedSteps::fit(std::int64_t step, const std::function<void()>& work) {
   for (;;) {
-    GeneratorStates generators(device_);
-    BufferCopies buffers(network_);
+    std::optional<GeneratorStates> generators;
+    std::optional<BufferCopies> buffers;
     std::string why;
     try {
+      generators.emplace(device_);
+      buffers.emplace(network_);
       return work();
     } catch (const std::exception& error) {
       if (!is_out_of_memory(error)) throw;
@@ -97,8 +101,8 @@ void FittedSteps::fit(std::int64_t step, const std::function<void()>& work) {
     }
     // Outside of the handler: the exception holds on to the failed step's memory.
     start_afresh();
-    generators.restore();
-    buffers.restore();
+    if (generators) generators->restore();
+    if (buffers) buffers->restore();
     adapt(step, why);
   }
 }

@@ -1,5 +1,6 @@
 // Every optimizer with every schedule, clipping, accumulation and moving average, against PyTorch in float64: 1134
 // combinations. PyTorch's side is computed by the first test that wants it, and kept in the build folder.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <functional>
