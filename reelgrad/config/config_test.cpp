@@ -341,7 +341,7 @@ Config unusual_config(const fs::path& folder) {
   c.data.crop_px = 48;
   c.data.window = 5;
   c.data.frame_step = 2;
-  c.data.color = "gray";
+  c.data.color = "yuv444";
   c.data.augment = false;
   c.data.reuse = 5;
   c.data.segment_frames = 20;
