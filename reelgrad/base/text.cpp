@@ -88,6 +88,22 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
   return best;
 }
 
+std::size_t pattern_distance(std::string_view pattern, std::string_view text) {
+  std::vector<std::size_t> previous(text.size() + 1), current(text.size() + 1);
+  for (std::size_t j = 0; j <= text.size(); ++j) previous[j] = j;
+  for (const char c : pattern) {
+    const bool any_text = c == '*';
+    current[0] = previous[0] + !any_text;
+    for (std::size_t j = 1; j <= text.size(); ++j) {
+      const std::size_t replace = previous[j - 1] + (c != '?' && c != text[j - 1]);
+      current[j] =
+          any_text ? std::min(previous[j], current[j - 1]) : std::min({previous[j] + 1, current[j - 1] + 1, replace});
+    }
+    previous.swap(current);
+  }
+  return previous[text.size()];
+}
+
 std::string format_duration(double seconds) {
   const auto total = static_cast<std::int64_t>(std::llround(std::max(0.0, seconds)));
   if (total < 60) return fmt::format("{} s", total);

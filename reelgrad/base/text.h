@@ -11,6 +11,10 @@ namespace reelgrad {
 // The candidate closest to `word` by edit distance, if one is close enough to be a likely typing slip.
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);
 
+// Edits that `text` is away from what `pattern` stands for, in which * is any text and ? any one character; 0: it
+// matches.
+std::size_t pattern_distance(std::string_view pattern, std::string_view text);
+
 std::string format_duration(double seconds);     // "8 s", "3 min 20 s", "2 h 05 min"
 std::string format_bytes(std::uintmax_t bytes);  // "812 B", "3.4 MiB"
 

@@ -26,6 +26,21 @@ TEST(Nearest, PrefersTheCloserAndThenTheEarlier) {
   EXPECT_EQ(nearest("beta", std::vector<std::string>{"beta1", "beta2"}), "beta1");
 }
 
+TEST(PatternDistance, IsZeroForAMatch) {
+  EXPECT_EQ(pattern_distance("body.0.bias", "body.0.bias"), 0u);
+  EXPECT_EQ(pattern_distance("*.bias", "body.0.bias"), 0u);
+  EXPECT_EQ(pattern_distance("body.?.*", "body.0.bias"), 0u);
+  EXPECT_EQ(pattern_distance("*", ""), 0u);
+  EXPECT_EQ(pattern_distance("**a*", "bab"), 0u);
+}
+
+TEST(PatternDistance, CountsTheEditsToAMatch) {
+  EXPECT_EQ(pattern_distance("*.bais", "body.0.bias"), 2u);
+  EXPECT_EQ(pattern_distance("body.?.bias", "body.10.bias"), 1u);
+  EXPECT_EQ(pattern_distance("?", ""), 1u);
+  EXPECT_EQ(pattern_distance("", "ab"), 2u);
+}
+
 TEST(Text, LiteralsOfTomlAndPython) {
   EXPECT_EQ(string_literal("é x"), R"("é x")");
   EXPECT_EQ(string_literal("C:\\a \"b\"\n\x7F"), R"("C:\\a \"b\"\u000A\u007F")");
