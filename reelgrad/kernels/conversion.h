@@ -5,12 +5,7 @@
 
 #include "reelgrad/clip/video_format.h"
 #include "reelgrad/kernels/color.h"
-
-#ifdef __CUDACC__
-#define REELGRAD_HD __host__ __device__ __forceinline__
-#else
-#define REELGRAD_HD inline
-#endif
+#include "reelgrad/kernels/host_device.h"
 
 namespace reelgrad {
 
