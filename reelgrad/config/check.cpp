@@ -58,6 +58,9 @@ void check_optimizer(const OptimizerConfig& optimizer, Source& source) {
   if (optimizer.nesterov && (optimizer.name != "sgd" || optimizer.momentum == 0)) {
     source.report("optimizer.nesterov", "only for optimizer.name = \"sgd\" with a momentum");
   }
+  if (optimizer.name == "schedule_free_adamw" && optimizer.beta1 == 0) {
+    source.report("optimizer.beta1", "0 leaves schedule_free_adamw without an average, allowed: above 0");
+  }
   for (std::size_t i = 0; i < optimizer.groups.size(); ++i) {
     const double decay = optimizer.groups[i].weight_decay;
     if (decay < 0 && decay != -1) {

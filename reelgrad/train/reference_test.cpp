@@ -1,25 +1,18 @@
 // Training compared with PyTorch, step by step. In float64 the two agree to rounding; in float32 only at the start.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <cmath>
 
-#include "reelgrad/base/process.h"
 #include "reelgrad/base/testing/temporary_folder.h"
-#include "reelgrad/train/grad_scaler.h"
-#include "reelgrad/train/schedule.h"
-#include "reelgrad/train/test_support.h"
+#include "reelgrad/train/reference_support.h"
+#include "reelgrad/train/updater.h"
 
 namespace reelgrad {
 namespace {
 
-struct ReferenceCase {
-  std::string name;
-  torch::ScalarType type = torch::kFloat64;
-  Config config;
-
-  std::string dtype() const { return type == torch::kFloat64 ? "float64" : "float32"; }
-};
+using test::read_reference;
+using test::ReferenceCase;
+using test::relative_difference;
 
 ReferenceCase make_case(const std::string& name, const std::function<void(Config&)>& change) {
   ReferenceCase made{.name = name, .config = test::small_config()};
@@ -28,6 +21,8 @@ ReferenceCase make_case(const std::string& name, const std::function<void(Config
   made.config.optimizer.weight_decay = 0.01;
   made.config.ema.decay = 0.99;
   change(made.config);
+  made.loss = made.config.loss.l1 > 0 ? "l1" : "charbonnier";
+  made.averages["ema"] = made.config.ema;
   return made;
 }
 
@@ -65,87 +60,28 @@ std::vector<ReferenceCase> reference_cases() {
   return cases;
 }
 
-nlohmann::json to_json(const ReferenceCase& reference) {
-  const Config& c = reference.config;
-  return {{"name", reference.name},
-          {"dtype", reference.dtype()},
-          {"steps", c.run.steps},
-          {"batch", c.data.batch},
-          {"accumulate", c.optimizer.accumulate},
-          {"optimizer", c.optimizer.name},
-          {"lr", c.optimizer.lr},
-          {"beta1", c.optimizer.beta1},
-          {"beta2", c.optimizer.beta2},
-          {"adam_eps", c.optimizer.eps},
-          {"weight_decay", c.optimizer.weight_decay},
-          {"clip_norm", c.optimizer.clip_norm},
-          {"loss", c.loss.l1 > 0 ? "l1" : "charbonnier"},
-          {"eps", c.loss.charbonnier_eps},
-          {"schedule", c.schedule.name},
-          {"warmup_steps", c.schedule.warmup_steps},
-          {"milestones", c.schedule.milestones},
-          {"gamma", c.schedule.gamma},
-          {"min_lr", c.schedule.min_lr},
-          {"ema", c.ema.decay}};
-}
-
 const std::vector<bool> kFinite{true,  true, true, true, true, false, true, true,  false,
                                 false, true, true, true, true, true,  true, false, true};
 
-// Where the two sides exchange files.
 class TrainingReferenceTest : public testing::Test {
  protected:
   void SetUp() override { at::set_num_threads(1); }  // the pictures are too small to share
 
-  void write_samples(const std::vector<ReferenceCase>& cases) {
-    for (const ReferenceCase& reference : cases) {
-      const torch::ScalarType type = reference.type;
-      NamedTensors data{{"inputs", inputs_.to(type)}, {"targets", targets_.to(type)}};
-      for (const auto& [name, tensor] : state_dict(*test::small_network(1, type))) {
-        data.emplace_back("init." + name, tensor);
-      }
-      write_safetensors(folder_ / (reference.dtype() + ".safetensors"), data);
-    }
-  }
-
-  void run_pytorch(const std::vector<ReferenceCase>& cases, const std::vector<bool>& finite) {
-    nlohmann::json request{{"cases", nlohmann::json::array()}, {"finite", finite}};
-    for (const ReferenceCase& reference : cases) request["cases"].push_back(to_json(reference));
-    std::ofstream(folder_ / "cases.json") << request;
-    const ProcessResult result = run_process(
-        {REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/train/train_reference.py", folder_.path().string()},
-        std::chrono::minutes(4));
-    ASSERT_EQ(result.exit_code, 0) << result.err;
-  }
-
-  std::map<std::string, torch::Tensor> read(const std::string& name) const {
-    const SafetensorsFile file = read_safetensors(folder_ / (name + ".safetensors"));
-    return {file.tensors.begin(), file.tensors.end()};
-  }
-
   const test::TemporaryFolder folder_;
-  const torch::Tensor inputs_ = torch::rand({10, 3, 8, 8}, at::detail::createCPUGenerator(3), torch::kFloat64);
-  const torch::Tensor targets_ = torch::rand({10, 3, 16, 16}, at::detail::createCPUGenerator(4), torch::kFloat64);
 };
 
-double relative_difference(const torch::Tensor& a, const torch::Tensor& b) {
-  EXPECT_EQ(a.sizes(), b.sizes());
-  return ((a - b).abs().max() / b.abs().max()).item<double>();
-}
-
 TEST_F(TrainingReferenceTest, EveryLossRateAndWeightIsPyTorchs) {
-  write_samples(reference_cases());
-  ASSERT_NO_FATAL_FAILURE(run_pytorch(reference_cases(), {}));
+  ASSERT_NO_FATAL_FAILURE(test::run_pytorch(folder_.path(), test::request_text(reference_cases())));
   for (const ReferenceCase& reference : reference_cases()) {
     SCOPED_TRACE(reference.name);
     const double tolerance = reference.type == torch::kFloat64 ? 1e-9 : 1e-5;
-    test::FixedBatches batches(inputs_.to(reference.type), targets_.to(reference.type),
+    test::FixedBatches batches(test::reference_inputs(reference.type), test::reference_targets(reference.type),
                                reference.config.data.batch * reference.config.optimizer.accumulate);
     test::MemoryRecorder recorder;
     Trainer trainer(reference.config, test::small_network(1, reference.type), torch::kCPU, batches, recorder, nullptr);
     ASSERT_EQ(trainer.run(), TrainOutcome::finished);
 
-    auto expected = read(reference.name + ".out");
+    auto expected = read_reference(folder_.path(), reference.name + ".out");
     ASSERT_EQ(static_cast<std::int64_t>(recorder.steps.size()), reference.config.run.steps);
     for (const StepRecord& record : recorder.steps) {
       const double loss = expected["losses"][record.step - 1].item<double>();
@@ -164,26 +100,31 @@ TEST_F(TrainingReferenceTest, EveryLossRateAndWeightIsPyTorchs) {
   }
 }
 
+// One parameter, whose gradient is 1 once unscaled or infinite.
 TEST_F(TrainingReferenceTest, ScaleFollowsTorchsGradScaler) {
-  ASSERT_NO_FATAL_FAILURE(run_pytorch({}, kFinite));
-  const torch::Tensor expected = read("scaler").at("scales");
-  GradScaler scaler(torch::kCPU, {.initial_scale = 1024, .growth_interval = 3});
+  ASSERT_NO_FATAL_FAILURE(test::run_pytorch(folder_.path(), test::request_text({}, kFinite)));
+  const torch::Tensor expected = read_reference(folder_.path(), "scaler").at("scales");
+  torch::nn::Module network;
+  torch::Tensor parameter = network.register_parameter("p", torch::zeros({2}));
+  Updater updater({.optimizer = {.name = "sgd", .lr = 1, .momentum = 0},
+                   .loss_scaling = true,
+                   .initial_scale = 1024,
+                   .growth_interval = 3},
+                  network);
   std::int64_t skipped = 0;
   for (std::size_t i = 0; i < kFinite.size(); ++i) {
-    const double scale = scaler.counters().scale;
-    torch::Tensor gradient = torch::full({2}, kFinite[i] ? scale : INFINITY, torch::kFloat32);
-    scaler.unscale({gradient});
-    EXPECT_EQ(scaler.found_inf().item<float>(), kFinite[i] ? 0 : 1);
-    if (kFinite[i]) {
-      EXPECT_EQ(gradient[0].item<float>(), 1);
-    }
-    scaler.update();
+    const double before = parameter[0].item<double>();
+    const double scale = Updater::read(updater.counters()).scale;
+    parameter.mutable_grad() = torch::full({2}, kFinite[i] ? scale : INFINITY, torch::kFloat32);
+    updater.step();
     skipped += kFinite[i] ? 0 : 1;
-    EXPECT_EQ(scaler.counters().scale, expected[static_cast<std::int64_t>(i)].item<double>()) << "step " << i;
-    EXPECT_EQ(scaler.counters().skipped, skipped);
-    EXPECT_EQ(scaler.counters().updates, static_cast<std::int64_t>(i) + 1 - skipped);
+    const UpdateCounters counters = Updater::read(updater.counters());
+    EXPECT_EQ(counters.scale, expected[static_cast<std::int64_t>(i)].item<double>()) << "step " << i;
+    EXPECT_EQ(counters.skipped, skipped);
+    EXPECT_EQ(counters.updates, static_cast<std::int64_t>(i) + 1 - skipped);
+    EXPECT_EQ(before - parameter[0].item<double>(), kFinite[i] ? 1 : 0);
   }
-  EXPECT_EQ(scaler.counters().skipped_in_a_row, 0);
+  EXPECT_EQ(Updater::read(updater.counters()).skipped_in_a_row, 0);
 }
 
 }  // namespace

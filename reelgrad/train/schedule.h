@@ -1,30 +1,28 @@
-// The learning rate as a pure function of the updates done: nothing to save.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 #include "reelgrad/config/config.h"
+#include "reelgrad/kernels/learning_rate.h"
 
 namespace reelgrad {
 
-// The values are those of torch.optim.lr_scheduler:
-//   constant   lr
-//   multistep  lr * gamma^(milestones <= done)                                                     MultiStepLR
-//   cosine     min_lr + (lr - min_lr) (1 + cos(pi (done - W) / (steps - W))) / 2 from done = W on  CosineAnnealingLR
-//   warm-up    the above * (done + 1) / W while done < W                     LinearLR(start 1/W, total_iters W - 1)
-// W: warmup_steps. "Linear from 0": the first update has lr / W, an update at rate 0 would be lost.
+// The learning rate by the configuration: learning_rate_at()'s plan for the host, which tells what the device computes.
 class Schedule {
  public:
+  // Throws usage for a name that is none.
   Schedule(const ScheduleConfig& config, double lr, std::int64_t steps);
+  Schedule(const Schedule&) = delete;  // the plan points into it
+  Schedule& operator=(const Schedule&) = delete;
 
-  double at(std::int64_t done) const;  // of the update that follows `done` others
+  double at(std::int64_t done) const { return learning_rate_at(plan_, done); }  // of the update after `done` others
+
+  const SchedulePlan& plan() const { return plan_; }  // its milestones live in this object
+  const std::vector<std::int64_t>& milestones() const { return milestones_; }
 
  private:
-  double without_warmup(std::int64_t done) const;
-
-  ScheduleConfig config_;
-  double lr_;
-  std::int64_t steps_;
+  std::vector<std::int64_t> milestones_;
+  SchedulePlan plan_;
 };
 
 }  // namespace reelgrad

@@ -9,6 +9,7 @@
 #include "reelgrad/train/loss.h"
 #include "reelgrad/train/schedule.h"
 #include "reelgrad/train/test_support.h"
+#include "reelgrad/train/updater.h"
 
 namespace reelgrad {
 namespace {
@@ -61,6 +62,28 @@ TEST(Schedule, CosineEndsAtItsMinimum) {
   EXPECT_DOUBLE_EQ(schedule.at(50), 0.55);
   EXPECT_DOUBLE_EQ(schedule.at(100), 0.1);
   EXPECT_DOUBLE_EQ(schedule.at(150), 0.1);
+}
+
+TEST(Schedule, LinearEndsAtItsMinimum) {
+  const Schedule schedule({.name = "linear", .warmup_steps = 20, .min_lr = 0.2}, 1, 100);
+  EXPECT_DOUBLE_EQ(schedule.at(9), 0.5);
+  EXPECT_DOUBLE_EQ(schedule.at(60), 0.6);
+  EXPECT_DOUBLE_EQ(schedule.at(100), 0.2);
+  EXPECT_DOUBLE_EQ(schedule.at(500), 0.2);
+}
+
+TEST(Schedule, OnecycleRisesAndFalls) {
+  const Schedule schedule({.name = "onecycle", .rise = 0.11, .start_divisor = 10, .end_divisor = 100}, 1, 100);
+  EXPECT_DOUBLE_EQ(schedule.at(0), 0.1);
+  EXPECT_DOUBLE_EQ(schedule.at(5), 0.55);
+  EXPECT_DOUBLE_EQ(schedule.at(10), 1);
+  EXPECT_DOUBLE_EQ(schedule.at(99), 0.001);
+  EXPECT_DOUBLE_EQ(schedule.at(100), 0.001);
+}
+
+TEST(Schedule, OnecycleWithoutARiseStartsAtTheTop) {
+  const Schedule schedule({.name = "onecycle", .rise = 0.01}, 1, 100);
+  EXPECT_DOUBLE_EQ(schedule.at(0), 1);
 }
 
 // --- Mixed precision ---
@@ -129,8 +152,7 @@ class HalfParameter : public Network {
 
 struct SkipRun {
   double parameter = 0, average = 0;
-  GradScaler::Counters counters;
-  double optimizer_updates = 0;
+  UpdateCounters counters;
 };
 
 SkipRun run_half_parameter(torch::Device device, double initial_scale, int iterations) {
@@ -139,28 +161,30 @@ SkipRun run_half_parameter(torch::Device device, double initial_scale, int itera
   config.data.batch = 1;
   HalfParameter network;
   network.to(device);
-  Optimizer optimizer(config.optimizer, network);
-  Ema ema(0.5, network);
-  GradScaler scaler(device, {.initial_scale = initial_scale});
-  EagerStep step(config, Precision::fp32, false, network, optimizer, &ema, &scaler);
-  const torch::Tensor rates = torch::linspace(0.1, 0.01, 10).to(device);
+  Updater updater({.optimizer = config.optimizer,
+                   .schedule = {.name = "linear", .min_lr = config.optimizer.lr / 10},
+                   .ema = {.decay = 0.5},
+                   .steps = 10,
+                   .loss_scaling = true,
+                   .initial_scale = initial_scale},
+                  network);
+  EagerStep step(config, Precision::fp32, false, network, updater);
   const torch::Tensor zeros = torch::zeros({1, 1, 10, 10}, device);
-  for (int i = 0; i < iterations; ++i) {
-    step.run([&](int, int) { return Batch{zeros, zeros}; }, rates.index_select(0, scaler.updates()));
-  }
-  return {network.value(), ema.state().front().second.item<double>(), scaler.counters(),
-          optimizer.state().front().second.item<double>()};
+  for (int i = 0; i < iterations; ++i) step.run([&](int, int) { return Batch{zeros, zeros}; });
+  return {network.value(), updater.evaluation_weights().front().second.item<double>(),
+          Updater::read(updater.counters().cpu())};
 }
 
+// Field case C2.
 void expect_skips_do_not_count(torch::Device device) {
   const SkipRun skipping = run_half_parameter(device, 0x1p24, 10);
   EXPECT_EQ(skipping.counters.skipped, 2);
   EXPECT_EQ(skipping.counters.updates, 8);
   EXPECT_EQ(skipping.counters.scale, 0x1p22);
-  EXPECT_EQ(skipping.optimizer_updates, 8);
   // Ten iterations of which two were skipped are eight: learning rates, optimizer and average alike.
   const SkipRun eight = run_half_parameter(device, 0x1p22, 8);
   EXPECT_EQ(eight.counters.skipped, 0);
+  EXPECT_EQ(skipping.counters.learning_rate, eight.counters.learning_rate);
   EXPECT_EQ(skipping.parameter, eight.parameter);
   EXPECT_EQ(skipping.average, eight.average);
 }
@@ -181,9 +205,9 @@ TEST(EagerStep, MicroBatchesAddUpToTheWholeBatch) {
     config.optimizer.accumulate = accumulate;
     const auto network = test::small_network(1, torch::kFloat64);
     auto batches = test::smooth_batches(config);
-    Optimizer optimizer(config.optimizer, *network);
-    EagerStep step(config, Precision::fp32, false, *network, optimizer, nullptr, nullptr);
-    const torch::Tensor loss = step.run([&](int first, int count) { return batches.next(0, first, count); }, 0.1);
+    Updater updater({.optimizer = config.optimizer, .steps = 1}, *network);
+    EagerStep step(config, Precision::fp32, false, *network, updater);
+    const torch::Tensor loss = step.run([&](int first, int count) { return batches.next(0, first, count); });
     EXPECT_FALSE(loss.requires_grad());
     return std::pair(loss.item<double>(), network->parameters().front().detach().clone());
   };
@@ -191,48 +215,6 @@ TEST(EagerStep, MicroBatchesAddUpToTheWholeBatch) {
   const auto [split_loss, split] = run(2, 3);
   EXPECT_NEAR(split_loss, whole_loss, 1e-12);
   EXPECT_LE((split - whole).abs().max().item<double>(), 1e-9);
-}
-
-TEST(ClipByNorm, ScalesOnlyWhatIsTooLong) {
-  const auto clipped = [](double max_norm) {
-    std::vector<torch::Tensor> gradients{torch::full({4}, 3.0), torch::full({1}, 8.0)};  // joint norm 10
-    clip_by_norm(gradients, max_norm);
-    return gradients[1].item<double>();
-  };
-  EXPECT_NEAR(clipped(5), 4, 1e-5);
-  EXPECT_EQ(clipped(20), 8);
-}
-
-TEST(Optimizer, ResetsNothingWhenItsStateIsLoaded) {
-  const Config config = test::small_config();
-  const auto network = test::small_network(1);
-  Optimizer optimizer(config.optimizer, *network);
-  for (torch::Tensor& parameter : network->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
-  optimizer.step(1e-3);
-  Optimizer other(config.optimizer, *network);
-  other.load_state(optimizer.state());
-  test::expect_bit_equal(other.state(), optimizer.state());
-  EXPECT_THROW(other.load_state({}), Error);
-}
-
-TEST(Ema, SwapsItsWeightsInAndTheRawOnesBack) {
-  const auto network = test::small_network(1);
-  Ema ema(0.5, *network);
-  {
-    const torch::NoGradGuard no_grad;
-    for (torch::Tensor& parameter : network->parameters()) parameter.add_(1);
-  }
-  ema.update();
-  const torch::Tensor parameter = network->parameters().front();
-  const torch::Tensor raw = parameter.detach().clone();
-  const void* storage = parameter.const_data_ptr();
-  {
-    const Ema::SwappedIn averages(ema);
-    EXPECT_TRUE(torch::equal(parameter, ema.state().front().second));
-    EXPECT_NEAR((raw - parameter).max().item<double>(), 0.5, 1e-6);
-  }
-  EXPECT_TRUE(torch::equal(parameter, raw));
-  EXPECT_EQ(parameter.const_data_ptr(), storage);
 }
 
 }  // namespace

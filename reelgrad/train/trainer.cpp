@@ -14,14 +14,12 @@
 #include "reelgrad/base/log.h"
 #include "reelgrad/nn/weights.h"
 #include "reelgrad/train/amp.h"
-#include "reelgrad/train/ema.h"
-#include "reelgrad/train/grad_scaler.h"
 #include "reelgrad/train/meter.h"
-#include "reelgrad/train/optimizer.h"
 #include "reelgrad/train/schedule.h"
 #include "reelgrad/train/snapshot_state.h"
 #include "reelgrad/train/step.h"
 #include "reelgrad/train/step_clock.h"
+#include "reelgrad/train/updater.h"
 
 namespace reelgrad {
 namespace {
@@ -73,10 +71,7 @@ struct Trainer::Impl {
   TrainerHooks hooks;
 
   Schedule schedule;
-  Optimizer optimizer;
-  std::optional<Ema> ema;
-  std::optional<GradScaler> scaler;
-  torch::Tensor rates;  // float32 [steps], on the device: the schedule, for a scaler's device-side count of updates
+  Updater updater;
   EagerStep step_op;
   LossMeter meter;
 
@@ -102,32 +97,20 @@ struct Trainer::Impl {
         validator(validator),
         hooks(std::move(hooks)),
         schedule(config.schedule, config.optimizer.lr, config.run.steps),
-        optimizer(config.optimizer, *network),
-        ema(make_ema()),
-        scaler(make_scaler()),
-        rates(make_rates()),
-        step_op(config, precision, prefers_channels_last(device), *network, optimizer, ema ? &*ema : nullptr,
-                scaler ? &*scaler : nullptr),
+        updater({.optimizer = config.optimizer,
+                 .schedule = config.schedule,
+                 .ema = config.ema,
+                 .steps = config.run.steps,
+                 .loss_scaling = scales_loss()},
+                *network),
+        step_op(config, precision, prefers_channels_last(device), *network, updater),
         meter(config.run.log_every, device) {
     latest.loss = std::numeric_limits<double>::quiet_NaN();
   }
 
-  std::optional<Ema> make_ema() const {
-    return config.ema.decay > 0 ? std::optional<Ema>(std::in_place, config.ema.decay, *network) : std::nullopt;
-  }
+  bool scales_loss() const { return precision == Precision::fp16; }
 
-  std::optional<GradScaler> make_scaler() const {
-    return precision == Precision::fp16 ? std::optional<GradScaler>(std::in_place, device, GradScaler::Options{})
-                                        : std::nullopt;
-  }
-
-  torch::Tensor make_rates() const {
-    if (!scaler) return {};
-    std::vector<float> values;
-    for (std::int64_t done = 0; done < config.run.steps; ++done)
-      values.push_back(static_cast<float>(schedule.at(done)));
-    return torch::tensor(values).to(device);
-  }
+  UpdateCounters counters() const { return Updater::read(updater.counters().cpu()); }
 
   // --- The loop ---
 
@@ -144,9 +127,9 @@ struct Trainer::Impl {
         save();
         return TrainOutcome::interrupted;
       }
-      meter.add(step_op.run([&](int first, int count) { return next_batch(first, count); }, learning_rate()));
+      meter.add(step_op.run([&](int first, int count) { return next_batch(first, count); }));
       ++step;
-      if (scaler && step % kScalerCheckEvery == 0) check_scaler();
+      if (scales_loss() && step % kScalerCheckEvery == 0) check_scaler();
       if (is_due(config.run.log_every)) record();
       const bool improved = validator != nullptr && is_due(config.validation.every) && validate();
       if (improved || validation_due || step == end || is_due(config.checkpoint.every)) save();
@@ -170,16 +153,11 @@ struct Trainer::Impl {
 
   bool is_due(std::int64_t every) const { return step % every == 0 || step == config.run.steps; }
 
-  LearningRate learning_rate() const {
-    if (scaler) return rates.index_select(0, scaler->updates());
-    return schedule.at(step);
-  }
-
   // --- What is read back ---
 
   void record() {
     const std::vector<double> losses = meter.read();
-    const std::int64_t skipped = scaler ? scaler->counters().skipped : 0;
+    const std::int64_t skipped = scales_loss() ? counters().skipped : 0;
     latest = StepRecord{.step = step,
                         .loss = mean_loss(losses),
                         .learning_rate = schedule.at(std::max<std::int64_t>(0, step - 1 - skipped)),
@@ -199,7 +177,7 @@ struct Trainer::Impl {
     for (std::size_t i = 0; i < losses.size(); ++i) {
       if (std::isfinite(losses[i])) {
         finite.push_back(losses[i]);
-      } else if (!scaler) {
+      } else if (!scales_loss()) {
         const auto at = step - static_cast<std::int64_t>(losses.size() - i) + 1;
         fail(fmt::format("step {}: the loss is {}; now {}. Checkpoints saved before are untouched. {}", at, losses[i],
                          describe_weights(*network), remedy()));
@@ -216,7 +194,7 @@ struct Trainer::Impl {
   }
 
   void check_scaler() const {
-    const GradScaler::Counters counters = scaler->counters();
+    const UpdateCounters counters = this->counters();
     if (counters.skipped_in_a_row <= kMostSkipsInARow && counters.scale >= kSmallestScale) return;
     fail(
         fmt::format("step {}: {} steps in a row had gradients that are not finite (loss scale {}, {} skipped of {}); "
@@ -253,8 +231,7 @@ struct Trainer::Impl {
     clock.pause();
     std::optional<ValidationRecord> result;
     {
-      std::optional<Ema::SwappedIn> averages;
-      if (ema) averages.emplace(*ema);
+      const Updater::EvaluationWeights averages(updater);
       result = validator->validate(*network, step, hooks.stop_requested);
     }
     clock.resume();
@@ -278,14 +255,13 @@ struct Trainer::Impl {
 
   Snapshot snapshot() const {
     Snapshot snapshot{.step = step, .best_score = best_score, .best_step = best_step, .validation_due = validation_due};
-    put_state(snapshot.model, "", ema ? ema->state() : state_dict(*network));
+    put_state(snapshot.model, "", updater.evaluation_weights());
     put_state(snapshot.training, "network.", state_dict(*network));
-    put_state(snapshot.training, "optimizer.", optimizer.state());
+    put_state(snapshot.training, "", updater.state());
     const std::string what =
         fmt::format("step {}: the checkpoint is not saved, those saved before are untouched", step);
     require_finite(snapshot.model, what);
     require_finite(snapshot.training, what);
-    if (scaler) put_state(snapshot.training, "scaler.", scaler->state());
     put_state(snapshot.training, "meter.losses", meter.state());
     put_state(snapshot.training, "generator.cpu", default_generator(torch::kCPU).get_state());
     if (device.is_cuda()) put_state(snapshot.training, "generator.cuda", default_generator(device).get_state());
@@ -295,10 +271,8 @@ struct Trainer::Impl {
   void restore(const Snapshot& snapshot) {
     const StateReader training(snapshot.training);
     load_strict(*network, training.below("network."), fmt::format("checkpoint of step {}", snapshot.step));
-    optimizer.load_state(training.below("optimizer."));
-    if (ema) ema->load_state(snapshot.model);
+    updater.load_state(with_average(snapshot));
     step = snapshot.step;
-    restore_scaler(training);
     if (const torch::Tensor* losses = training.find("meter.losses")) meter.load_state(*losses);
     restore_generator(training, "generator.cpu", torch::kCPU);
     if (device.is_cuda()) restore_generator(training, "generator.cuda", device);
@@ -308,16 +282,12 @@ struct Trainer::Impl {
     best_step = snapshot.best_step;
   }
 
-  void restore_scaler(const StateReader& training) {
-    const NamedTensors state = training.below("scaler.");
-    if (scaler && state.empty()) {
-      log::warning("the checkpoint has no loss scale (it was not trained in fp16): starting from the default");
-      scaler->set_updates(step);  // without loss scaling no step was skipped
-    } else if (scaler) {
-      scaler->load_state(state);
-    } else if (!state.empty()) {
-      log::info(fmt::format("the checkpoint's loss scale is not needed in {}", to_string(precision)));
-    }
+  // Older checkpoints hold the average as the model alone.
+  static NamedTensors with_average(const Snapshot& snapshot) {
+    NamedTensors state = snapshot.training;
+    if (!StateReader(state).below("ema.").empty()) return state;
+    for (const auto& [name, tensor] : snapshot.model) state.emplace_back("ema." + name, tensor);
+    return state;
   }
 
   void restore_generator(const StateReader& training, const std::string& name, torch::Device of) {

@@ -1,0 +1,115 @@
+#pragma once
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reelgrad/config/config.h"
+#include "reelgrad/kernels/weight_update.h"
+#include "reelgrad/nn/weights.h"
+#include "reelgrad/train/schedule.h"
+
+namespace reelgrad {
+
+struct UpdateCounters {
+  double scale = 1;  // of the loss
+  std::int64_t updates = 0, skipped = 0, skipped_in_a_row = 0;
+  double learning_rate = 0;  // of the last update
+};
+
+// One network's weights, optimizer state, schedule, loss scale and average. Everything about an update is decided on
+// the device from the count of updates done, which a skipped step doesn't advance: nothing waits for the card.
+class Updater {
+ public:
+  struct Options {
+    OptimizerConfig optimizer;
+    ScheduleConfig schedule;
+    EmaConfig ema;
+    std::int64_t steps = 1;
+    bool loss_scaling = false;  // with the rule of torch.amp.GradScaler; a step with gradients not finite is skipped
+    double initial_scale = 65536;
+    std::int64_t growth_interval = 2000;  // updates in a row between two doublings of the scale
+  };
+
+  // For the parameters that require a gradient, float32 or float64 and where and as (device, memory format) they are
+  // going to stay. Those of a group with lr_scale = 0 no longer require one afterwards. Kept by reference. Throws usage
+  // for a pattern that no parameter matches.
+  Updater(const Options& options, torch::nn::Module& network);
+  Updater(const Updater&) = delete;
+  Updater& operator=(const Updater&) = delete;
+
+  void zero_grad();  // drops the gradients
+
+  // The loss times the loss scale, or the loss itself.
+  torch::Tensor scaled(const torch::Tensor& loss) const;
+
+  // Unscales and checks the gradients, clips them by norm and then by value, updates weights and average, counts. Waits
+  // for nothing, allocates nothing, can be captured in a CUDA graph. Parameters without a gradient stay as they are.
+  // Without loss scaling gradients that are not finite go into the weights, as they do in PyTorch.
+  void step();
+
+  // float64 [5], in UpdateCounters' order, on the device and live.
+  torch::Tensor counters() const;
+  static UpdateCounters read(const torch::Tensor& counters_on_cpu);
+
+  bool averages() const;  // a moving average, or schedule-free's
+
+  // What is validated and saved, under the network's own keys: the moving average, else schedule-free's x, else the
+  // weights as they are; and the network's buffers. Shares storage, x apart.
+  NamedTensors evaluation_weights() const;
+
+  // The network holds the evaluation weights while this lives. The raw tensors are set aside, not copied: nothing can
+  // change them meanwhile.
+  class EvaluationWeights {
+   public:
+    explicit EvaluationWeights(Updater& updater);
+    EvaluationWeights(const EvaluationWeights&) = delete;
+    EvaluationWeights& operator=(const EvaluationWeights&) = delete;
+    ~EvaluationWeights();
+
+   private:
+    Updater& updater_;
+    std::vector<torch::Tensor> raw_;
+  };
+
+  // "optimizer.…", "ema.…" and "scaler.…", sharing storage; the schedule has none. load_state() throws failed where the
+  // optimizer's is missing or of another shape; without an average it starts one from the weights as they are, without
+  // a loss scale from the initial one, and says so.
+  NamedTensors state() const;
+  void load_state(const NamedTensors& state);
+
+  void set_updates(std::int64_t updates);
+
+ private:
+  struct Slot {
+    std::string name;
+    torch::Tensor parameter, state1, state2, average;  // undefined: the rule has none
+    double lr_scale = 1, weight_decay = 0;
+  };
+
+  void add_slots(torch::nn::Module& network);
+  Slot make_slot(const std::string& name, const torch::Tensor& parameter, double lr_scale, double weight_decay) const;
+  void make_tables();
+  void collect_gradients();
+  void step_on_cpu();
+  void step_on_card();
+  torch::Tensor evaluated(const Slot& slot) const;
+  torch::Tensor progress(std::size_t offset_bytes) const;  // one value of it: float64 []
+  void load_average(const NamedTensors& average);
+  void load_scale(const NamedTensors& scale);
+
+  Options options_;
+  Schedule schedule_;
+  UpdatePlan plan_;
+  torch::nn::Module& network_;
+  std::vector<Slot> slots_;
+  torch::Tensor milestones_;                 // int64
+  torch::Tensor tensors_, blocks_;           // bytes: UpdateTensor and UpdateBlock
+  torch::Tensor sums_, progress_, factors_;  // float64: one a block, UpdateProgress, UpdateFactors
+  UpdateTable table_;
+  std::vector<torch::Tensor> gradients_;  // of this step, in their parameters' memory order
+  std::vector<const void*> gradient_pointers_;
+};
+
+}  // namespace reelgrad
