@@ -254,11 +254,11 @@ TEST(UpdaterAverage, IsInTheNetworkForAWhileAndTheRawWeightsAreBack) {
       network.give_gradients(step);
       updater.step();
     }
-    const NamedTensors raw = weights_of(network);
+    const NamedTensors raw = weights_of(network), evaluated = copies(updater.evaluation_weights());
     const void* storage = network.a.const_data_ptr();
     {
       const Updater::EvaluationWeights averages(updater);
-      test::expect_bit_equal(weights_of(network), copies(updater.evaluation_weights()));
+      test::expect_bit_equal(weights_of(network), evaluated);
       EXPECT_FALSE(torch::equal(network.a, raw.front().second));
     }
     test::expect_bit_equal(weights_of(network), raw);
