@@ -509,7 +509,7 @@ TEST_F(UpdaterGpuTest, FollowsTheCpu) {
 TEST_F(UpdaterGpuTest, TakesMoreParametersThanOneLaunchDoes) {
   const auto train = [](torch::Device device) {
     torch::nn::Module network;
-    for (int i = 0; i < 1000; ++i) network.register_parameter(fmt::format("p{}", i), torch::full({3}, i, device));
+    for (int i = 0; i < 1000; ++i) network.register_parameter(fmt::format("p{}", i), torch::full({3}, 1.0 * i, device));
     for (torch::Tensor& parameter : network.parameters()) {
       parameter.mutable_grad() = torch::ones_like(parameter.detach());
     }
