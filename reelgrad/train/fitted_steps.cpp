@@ -118,7 +118,8 @@ void FittedSteps::adapt(std::int64_t step, const std::string& why) {
   const MemoryLimits limits{.samples = samples_,
                             .batch_statistics = has_batch_statistics(network_),
                             .frames_on_card = batches_.on_card(),
-                            .automatic_segments = automatic_segments(network_)};
+                            .segments = automatic_segments(network_),
+                            .offloaded_segments = automatic_segments(network_, /*offload=*/true)};
   const std::optional<MemoryPlan> next = config_.memory.on_oom == "adapt" ? next_plan(plan_, limits) : std::nullopt;
   if (!next) fail_memory(step, why);
   set_plan(*next, step);
@@ -137,9 +138,8 @@ void FittedSteps::fail_memory(std::int64_t step, const std::string& why) const {
 
 void FittedSteps::choose_checkpointing(std::int64_t step) {
   if (config_.memory.checkpointing != "auto" || !device_.is_cuda()) return;
-  const int segments = automatic_segments(network_);
-  for (const CheckpointPlan& candidate :
-       {CheckpointPlan{}, CheckpointPlan{segments, false}, CheckpointPlan{segments, true}}) {
+  for (const CheckpointPlan& candidate : {CheckpointPlan{}, CheckpointPlan{automatic_segments(network_), false},
+                                          CheckpointPlan{automatic_segments(network_, /*offload=*/true), true}}) {
     if (candidate.segments == 1) continue;
     plan_.checkpointing = candidate;
     if (dry_step_fits(step)) break;
