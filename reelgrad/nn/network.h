@@ -2,6 +2,9 @@
 #pragma once
 #include <torch/nn/module.h>
 
+#include <functional>
+#include <vector>
+
 namespace reelgrad {
 
 struct NetworkInfo {
@@ -13,11 +16,22 @@ struct NetworkInfo {
   int receptive_radius_px = 0;  // input pixels around a pixel that its output depends on
 };
 
+// A part of a network. Takes and gives all tensors that pass from one part to the next: the first part gets {input},
+// the last gives {output}. A tensor that a later part needs is passed on as it is. It must not change its inputs in
+// place.
+using NetworkSegment = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)>;
+
 class Network : public torch::nn::Module {
  public:
   // [N, C, H, W], or [N, T, C, H, W] when info().window > 1, values in [0, 1] -> [N, C, H * scale, W * scale].
   virtual torch::Tensor forward(torch::Tensor input) = 0;
   virtual NetworkInfo info() const = 0;
+
+  // The finest cuts at which gradient checkpointing may divide the network, in order; run one after another they are
+  // forward(), bit for bit. They refer to this network: it must outlive them and every graph that they recorded.
+  virtual std::vector<NetworkSegment> segments() {
+    return {[this](const std::vector<torch::Tensor>& tensors) { return std::vector{forward(tensors.front())}; }};
+  }
 };
 
 }  // namespace reelgrad
