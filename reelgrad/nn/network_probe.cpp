@@ -7,13 +7,14 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <limits>
 
 #include "reelgrad/base/error.h"
 
 namespace reelgrad {
 namespace {
 
-constexpr int kProbedSize = 24;  // pixels, about
+constexpr int kProbedSize = 16;  // pixels, about
 constexpr int kLargestMultiple = 64;
 constexpr int kLargestRadius = 64;  // pixels; larger ones cost seconds
 
@@ -101,7 +102,16 @@ std::string remedy(Network& network, const PictureShape& shape) {
 struct Reach {
   std::int64_t radius = 0;
   bool cut_off = false;
+  bool faint = false;
 };
+
+bool is_faint(const torch::Tensor& gradient) {
+  constexpr double kMargin = 1e8;  // influence falls by less from one pixel to the next
+  const torch::Tensor strengths = gradient.abs();
+  const double smallest = gradient.scalar_type() == torch::kFloat64 ? std::numeric_limits<double>::min()
+                                                                    : std::numeric_limits<float>::min();
+  return torch::logical_and(strengths > 0, strengths < smallest * kMargin).any().item<bool>();
+}
 
 Reach reach_in(Network& network, const PictureShape& shape, std::int64_t cell, std::int64_t size) {
   torch::Tensor input = noise(network, shape, size, size).requires_grad_();
@@ -116,7 +126,7 @@ Reach reach_in(Network& network, const PictureShape& shape, std::int64_t cell, s
                                                        /*allow_unused=*/true)[0];
   if (!gradient.defined()) return {};
 
-  Reach reach;
+  Reach reach{.faint = is_faint(gradient)};
   const torch::Tensor touched = (gradient != 0).reshape({-1, size, size}).any(0);
   for (const int dim : {0, 1}) {
     const torch::Tensor lines = touched.any(dim).nonzero();
@@ -155,14 +165,16 @@ void check_number_type(Network& network, const PictureShape& shape, int size_mul
                          what, c10::toString(type), problem));
 }
 
-std::optional<int> measure_receptive_radius(Network& network, const PictureShape& shape, int size_multiple) {
+MeasuredRadius measure_receptive_radius(Network& network, const PictureShape& shape, int size_multiple) {
   const torch::AutoGradMode with_gradients(true);
+  bool faint = false;
   for (const int half : {8, 16, 32, kLargestRadius}) {
     const std::int64_t cells = (2 * half + size_multiple - 1) / size_multiple | 1;  // one cell is in the middle
     const Reach reach = reach_in(network, shape, size_multiple, cells * size_multiple);
-    if (!reach.cut_off) return static_cast<int>(reach.radius);
+    faint = reach.faint;
+    if (!reach.cut_off) return {static_cast<int>(reach.radius), faint};
   }
-  return std::nullopt;
+  return {std::nullopt, faint};
 }
 
 }  // namespace reelgrad

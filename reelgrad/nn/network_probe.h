@@ -27,8 +27,13 @@ void check_output(Network& network, const PictureShape& shape, int size_multiple
 // code.
 void check_number_type(Network& network, const PictureShape& shape, int size_multiple, const std::string& what);
 
+struct MeasuredRadius {
+  std::optional<int> px;  // nullopt: farther than 64
+  bool faint = false;     // some influence was near the smallest number of the type: in float64 it may reach farther
+};
+
 // How far, in input pixels, what an output pixel depends on reaches: from the gradient of output pixels in the middle
-// of noise. For a float64 network; in float32 small gradients vanish. nullopt: farther than 64 px.
-std::optional<int> measure_receptive_radius(Network& network, const PictureShape& shape, int size_multiple);
+// of noise.
+MeasuredRadius measure_receptive_radius(Network& network, const PictureShape& shape, int size_multiple);
 
 }  // namespace reelgrad

@@ -167,8 +167,12 @@ class InDouble {
 };
 
 int radius_of(Network& network, const PictureShape& shape, int size_multiple, const std::string& what) {
-  const std::optional<int> measured = measure_receptive_radius(network, shape, size_multiple);
-  if (measured) return *measured;
+  MeasuredRadius measured = measure_receptive_radius(network, shape, size_multiple);
+  if (measured.faint) {  // float64 takes seconds
+    const InDouble in_double(network);
+    measured = measure_receptive_radius(network, shape, size_multiple);
+  }
+  if (measured.px) return *measured.px;
   log::warning(
       fmt::format("{}: an output pixel depends on more than the {} px around it: tiles overlap by no more, and "
                   "may show seams; model.receptive_radius_px sets another overlap",
@@ -227,9 +231,9 @@ std::shared_ptr<Network> make_torchscript(const NetworkSpec& spec) {
   {
     const InDouble in_double(*network);
     check_number_type(*network, shape, info.size_multiple, what);
-    if (info.receptive_radius_px < 0) {
-      info.receptive_radius_px = radius_of(*network, shape, info.size_multiple, what);
-    }
+  }
+  if (info.receptive_radius_px < 0) {
+    info.receptive_radius_px = radius_of(*network, shape, info.size_multiple, what);
   }
   network->train();
   network->set_info(info);
