@@ -107,7 +107,7 @@ class Workload {
     target_ = torch::rand({options.batch, 3, target_px, target_px}, device_).contiguous(layout());
   }
 
-  int automatic_segments() const { return reelgrad::automatic_segments(*network_); }
+  int automatic_segments(bool offload) const { return reelgrad::automatic_segments(*network_, offload); }
 
   Measured measure(const CheckpointPlan& plan) const {
     for (int i = 0; i < 3; ++i) step(plan);
@@ -151,15 +151,17 @@ class Workload {
 
 void print_depth(const Options& options, int convs) {
   const Workload workload(options, convs);
-  const int segments = options.segments > 0 ? options.segments : workload.automatic_segments();
   const Measured off = workload.measure({});
   const auto row = [&](std::string_view name, const Measured& measured) {
     fmt::print("| {} | {} | {:.0f} MiB | {:.1f} % | {:.2f} ms | {:.2f} |\n", convs, name, measured.peak_mib,
                100 * measured.peak_mib / off.peak_mib, measured.step_ms, measured.step_ms / off.step_ms);
   };
   row("off", off);
-  row(fmt::format("on, {} segments", segments), workload.measure({.segments = segments}));
-  row("on, offload", workload.measure({.segments = segments, .offload = true}));
+  for (const bool offload : {false, true}) {
+    const int segments = options.segments > 0 ? options.segments : workload.automatic_segments(offload);
+    row(fmt::format("on, {} segments{}", segments, offload ? ", offload" : ""),
+        workload.measure({.segments = segments, .offload = offload}));
+  }
 }
 
 void print_table(const Options& options) {

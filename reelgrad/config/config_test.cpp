@@ -252,6 +252,8 @@ TEST_F(ConfigFile, RulesBetweenKeysNameBoth) {
   EXPECT_THAT(error_after_data("[schedule]\nmin_lr = 1e-6"), HasSubstr("only for schedule.name = \"cosine\""));
   EXPECT_THAT(error_after_data("[schedule]\nname = \"cosine\"\nmin_lr = 0.5"),
               HasSubstr("0.5 is above optimizer.lr = 0.0002"));
+  EXPECT_THAT(error_after_data("[optimizer]\nname = \"schedule_free_adamw\"\nbeta1 = 0"),
+              HasSubstr("train.toml:5: optimizer.beta1: 0 leaves schedule_free_adamw without an average"));
 }
 
 TEST_F(ConfigFile, PairsOfFoldersAreTablesWithTwoPaths) {
@@ -361,7 +363,7 @@ Config unusual_config(const fs::path& folder) {
   c.data.crop_px = 48;
   c.data.window = 5;
   c.data.frame_step = 2;
-  c.data.color = "gray";
+  c.data.color = "yuv444";
   c.data.augment = false;
   c.data.reuse = 5;
   c.data.segment_frames = 20;

@@ -1,6 +1,5 @@
 #include "reelgrad/train/checkpointing.h"
 
-#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@ namespace reelgrad {
 namespace {
 
 using Tensors = torch::autograd::variable_list;
+using Segments = std::vector<NetworkSegment>;
 
 constexpr std::size_t kSmallestOffloadBytes = 1 << 20;  // below it a copy costs more than the memory is worth
 
@@ -38,7 +38,7 @@ std::vector<std::int64_t> versions(at::TensorList tensors) {
   return list;
 }
 
-Tensors run_segments(const std::vector<NetworkSegment>& segments, Tensors tensors) {
+Tensors run_segments(const Segments& segments, Tensors tensors) {
   for (const NetworkSegment& segment : segments) tensors = segment(tensors);
   return tensors;
 }
@@ -50,7 +50,7 @@ int find_same(at::TensorList list, const torch::Tensor& tensor) {
 
 // One run of one group, from its forward to its backward.
 struct GroupRun : torch::CustomClassHolder {
-  std::vector<NetworkSegment> segments;
+  Segments segments;
   torch::Device device = torch::kCPU;
   bool offload = false;
   c10::intrusive_ptr<GroupRun> previous;  // whose backward comes next
@@ -188,7 +188,7 @@ Tensors run_checkpointed(const GroupRunPtr& run, const Tensors& inputs, const Te
 }
 
 // Group `index` of `count`.
-std::vector<NetworkSegment> group(const std::vector<NetworkSegment>& segments, std::size_t index, std::size_t count) {
+Segments group(const Segments& segments, std::size_t index, std::size_t count) {
   const auto boundary = [&](std::size_t i) {
     return segments.begin() + static_cast<std::ptrdiff_t>(i * segments.size() / count);
   };
@@ -201,10 +201,6 @@ Tensors trained_parameters(const Network& network) {
   return trained;
 }
 
-bool is_captured(torch::Device device) {
-  return device.is_cuda() && c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
-}
-
 }  // namespace
 
 torch::Tensor forward_checkpointed(Network& network, const torch::Tensor& input, const CheckpointPlan& plan) {
@@ -212,7 +208,7 @@ torch::Tensor forward_checkpointed(Network& network, const torch::Tensor& input,
   const bool offload = plan.offload && input.is_cuda();
   if (offload && is_captured(input.device())) fail("checkpointing with offload cannot be captured in a CUDA graph");
 
-  const std::vector<NetworkSegment> segments = network.segments();
+  const Segments segments = network.segments();
   const std::size_t count = std::min(static_cast<std::size_t>(plan.segments), segments.size());
   const Tensors parameters = trained_parameters(network);
   Tensors tensors{input};
@@ -234,8 +230,10 @@ torch::Tensor forward_checkpointed(Network& network, const torch::Tensor& input,
   return tensors.front();
 }
 
-int automatic_segments(Network& network) {
-  return std::max(1, static_cast<int>(std::lround(std::sqrt(static_cast<double>(network.segments().size())))));
+int automatic_segments(Network& network, bool offload) {
+  const auto finest = static_cast<int>(network.segments().size());
+  const auto root = static_cast<int>(std::lround(std::sqrt(finest)));
+  return std::max(root, offload ? std::min(2 * root, finest / 4) : 1);
 }
 
 }  // namespace reelgrad

@@ -24,8 +24,9 @@ struct CheckpointPlan {
 torch::Tensor forward_checkpointed(Network& network, const torch::Tensor& input, const CheckpointPlan& plan);
 
 // About the square root of the number of finest segments: there the tensors kept between groups and those of one group
-// take the least together.
-int automatic_segments(Network& network);
+// take the least together. With offload twice as many, since those between groups then cost nothing but their copies,
+// and groups of at least four, so that a copy takes no longer than the group beside which it runs.
+int automatic_segments(Network& network, bool offload = false);
 
 // Whether a CUDA graph can hold such a step. Copies to host memory are not captured. A network that draws random
 // numbers can be, after at least one eager forward_checkpointed() on the same device.

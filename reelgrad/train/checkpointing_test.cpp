@@ -335,6 +335,8 @@ TEST(Checkpointing, AutomaticIsTheSquareRootOfTheFinestSegments) {
   EXPECT_EQ(compact(16)->segments().size(), 18U);
   EXPECT_EQ(automatic_segments(*compact(16)), 4);
   EXPECT_EQ(automatic_segments(*compact(254)), 16);
+  EXPECT_EQ(automatic_segments(*compact(254), /*offload=*/true), 32);
+  EXPECT_EQ(automatic_segments(*compact(30), /*offload=*/true), 8);  // of four each
   Chain single;
   single.add_conv(single.weight({3, 3, 3, 3}));
   EXPECT_EQ(automatic_segments(single), 1);
@@ -419,14 +421,14 @@ TEST_F(CheckpointingGpu, TakesLessMemory) {
   };
   const double off = peak({});
   const double on = peak({.segments = 8});
-  const double offloaded = peak({.segments = 8, .offload = true});
-  RecordProperty("off_mib", static_cast<int>(off / (1 << 20)));
-  RecordProperty("on_mib", static_cast<int>(on / (1 << 20)));
-  RecordProperty("offload_mib", static_cast<int>(offloaded / (1 << 20)));
   EXPECT_LT(on, 0.35 * off);
-  // Of the 7 tensors between groups only those of two groups are on the card at once.
+  // Of the 15 tensors between 16 groups those of two groups are on the card at once; where the peak is moves with it,
+  // to the largest group.
   const double between = 8.0 * 32 * 64 * 64 * 2;
-  EXPECT_LT(offloaded, on - 4 * between);
+  const double more = peak({.segments = 16});
+  const double offloaded = peak({.segments = 16, .offload = true});
+  EXPECT_LT(offloaded, more - 7 * between);
+  EXPECT_LT(offloaded, 0.8 * on);
 }
 
 TEST_F(CheckpointingGpu, OffloadedStepsInARowAreAllRight) {

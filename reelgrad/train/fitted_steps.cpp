@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <optional>
+
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/train/graph_step.h"
@@ -86,10 +88,12 @@ void FittedSteps::run(std::int64_t step) {
 
 void FittedSteps::fit(std::int64_t step, const std::function<void()>& work) {
   for (;;) {
-    GeneratorStates generators(device_);
-    BufferCopies buffers(network_);
+    std::optional<GeneratorStates> generators;
+    std::optional<BufferCopies> buffers;
     std::string why;
     try {
+      generators.emplace(device_);
+      buffers.emplace(network_);
       return work();
     } catch (const std::exception& error) {
       if (!is_out_of_memory(error)) throw;
@@ -97,8 +101,8 @@ void FittedSteps::fit(std::int64_t step, const std::function<void()>& work) {
     }
     // Outside of the handler: the exception holds on to the failed step's memory.
     start_afresh();
-    generators.restore();
-    buffers.restore();
+    if (generators) generators->restore();
+    if (buffers) buffers->restore();
     adapt(step, why);
   }
 }
@@ -114,7 +118,8 @@ void FittedSteps::adapt(std::int64_t step, const std::string& why) {
   const MemoryLimits limits{.samples = samples_,
                             .batch_statistics = has_batch_statistics(network_),
                             .frames_on_card = batches_.on_card(),
-                            .automatic_segments = automatic_segments(network_)};
+                            .segments = automatic_segments(network_),
+                            .offloaded_segments = automatic_segments(network_, /*offload=*/true)};
   const std::optional<MemoryPlan> next = config_.memory.on_oom == "adapt" ? next_plan(plan_, limits) : std::nullopt;
   if (!next) fail_memory(step, why);
   set_plan(*next, step);
@@ -133,9 +138,8 @@ void FittedSteps::fail_memory(std::int64_t step, const std::string& why) const {
 
 void FittedSteps::choose_checkpointing(std::int64_t step) {
   if (config_.memory.checkpointing != "auto" || !device_.is_cuda()) return;
-  const int segments = automatic_segments(network_);
-  for (const CheckpointPlan& candidate :
-       {CheckpointPlan{}, CheckpointPlan{segments, false}, CheckpointPlan{segments, true}}) {
+  for (const CheckpointPlan& candidate : {CheckpointPlan{}, CheckpointPlan{automatic_segments(network_), false},
+                                          CheckpointPlan{automatic_segments(network_, /*offload=*/true), true}}) {
     if (candidate.segments == 1) continue;
     plan_.checkpointing = candidate;
     if (dry_step_fits(step)) break;

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "reelgrad/base/error.h"
 
@@ -103,7 +104,9 @@ torch::Tensor HostCopy::take() {
   prefetch();
   if (!device_.defined()) fail("checkpointing with offload: backward runs once through the same graph");
   back_.block(current_stream(options_.device()));
-  return std::move(device_).set_requires_grad(requires_grad_);
+  torch::Tensor tensor = std::exchange(device_, {});
+  tensor.set_requires_grad(requires_grad_);
+  return tensor;
 }
 
 }  // namespace reelgrad

@@ -18,7 +18,7 @@ MemoryPlan first_plan(const Config& config, Network& network) {
   MemoryPlan plan{.parts = config.optimizer.accumulate};
   const std::string& asked = config.memory.checkpointing;
   if (asked == "on") {
-    plan.checkpointing.segments = automatic_segments(network);
+    plan.checkpointing.segments = automatic_segments(network, config.memory.offload);
   } else if (asked != "off" && asked != "auto") {
     plan.checkpointing.segments = std::stoi(asked);
   }
@@ -36,12 +36,12 @@ std::optional<MemoryPlan> next_plan(const MemoryPlan& plan, const MemoryLimits& 
     next.parts = std::min(plan.parts * 2, limits.samples);
     return next;
   }
-  if (plan.checkpointing.segments == 0 && limits.automatic_segments > 1) {
-    next.checkpointing.segments = limits.automatic_segments;
+  if (plan.checkpointing.segments == 0 && limits.segments > 1) {
+    next.checkpointing.segments = limits.segments;
     return next;
   }
   if (plan.checkpointing.segments > 0 && !plan.checkpointing.offload) {
-    next.checkpointing.offload = true;
+    next.checkpointing = {std::max(plan.checkpointing.segments, limits.offloaded_segments), true};
     return next;
   }
   return std::nullopt;

@@ -23,7 +23,8 @@ struct MemoryLimits {
   int samples = 1;                // a step
   bool batch_statistics = false;  // a network that normalises by its batch: other parts would be another training
   bool frames_on_card = false;
-  int automatic_segments = 0;  // of the network; below 2: checkpointing gains nothing
+  int segments = 0;            // automatic_segments() of the network; below 2: checkpointing gains nothing
+  int offloaded_segments = 0;  // the same with offloading
 };
 
 bool has_batch_statistics(const torch::nn::Module& network);

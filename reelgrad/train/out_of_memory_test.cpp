@@ -100,17 +100,18 @@ std::vector<MemoryPlan> ladder(MemoryPlan plan, const MemoryLimits& limits) {
 }
 
 TEST(MemoryLadder, GoesFromTheCheapestToTheDearest) {
-  const std::vector<MemoryPlan> plans = ladder({}, {.samples = 3, .frames_on_card = true, .automatic_segments = 4});
+  const std::vector<MemoryPlan> plans =
+      ladder({}, {.samples = 3, .frames_on_card = true, .segments = 4, .offloaded_segments = 6});
   const std::vector<MemoryPlan> expected{{.frames_on_host = true},
                                          {.frames_on_host = true, .parts = 2},
                                          {.frames_on_host = true, .parts = 3},
                                          {.frames_on_host = true, .parts = 3, .checkpointing = {4, false}},
-                                         {.frames_on_host = true, .parts = 3, .checkpointing = {4, true}}};
+                                         {.frames_on_host = true, .parts = 3, .checkpointing = {6, true}}};
   EXPECT_EQ(plans, expected);
 }
 
 TEST(MemoryLadder, DoesNotSplitBatchStatistics) {
-  const std::vector<MemoryPlan> plans = ladder({}, {.samples = 8, .batch_statistics = true, .automatic_segments = 2});
+  const std::vector<MemoryPlan> plans = ladder({}, {.samples = 8, .batch_statistics = true, .segments = 2});
   EXPECT_EQ(plans, (std::vector<MemoryPlan>{{.checkpointing = {2, false}}, {.checkpointing = {2, true}}}));
   EXPECT_TRUE(has_batch_statistics(torch::nn::BatchNorm2dImpl(3)));
   EXPECT_FALSE(has_batch_statistics(torch::nn::Conv2dImpl(3, 3, 3)));

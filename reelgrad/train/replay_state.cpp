@@ -17,10 +17,6 @@ constexpr std::array kAutocastTypes{torch::kCPU, torch::kCUDA};
 
 using CardState = c10::intrusive_ptr<at::CUDAGeneratorState>;
 
-bool is_capturing() {
-  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
-}
-
 torch::Tensor generator_state(torch::Device device) {
   at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard lock(generator.mutex());
@@ -72,11 +68,15 @@ CardStates& card_states() {
 
 }  // namespace
 
+bool is_captured(torch::Device device) {
+  return device.is_cuda() && c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+}
+
 RandomState RandomState::now(torch::Device device) {
   RandomState state(device);
   state.cpu_ = generator_state(torch::kCPU);
   if (!device.is_cuda()) return state;
-  if (is_capturing()) {
+  if (is_captured(device)) {
     state.captured_offset_ = card_states().captured(device).offset_intragraph_;
     return state;
   }

@@ -4,8 +4,12 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 namespace reelgrad {
+
+// Whether what this thread's current stream is given goes into a CUDA graph. False for the CPU.
+bool is_captured(torch::Device device);
 
 // The default generators of the CPU and of one device. Also during the capture of a CUDA graph: there it is the
 // position within the graph, which every replay adds to the generator's own.

@@ -59,8 +59,8 @@ class Updater {
   // weights as they are; and the network's buffers. Shares storage, x apart.
   NamedTensors evaluation_weights() const;
 
-  // The network holds the evaluation weights while this lives. The raw tensors are set aside, not copied: nothing can
-  // change them meanwhile.
+  // The network holds the evaluation weights while this lives, and the updater is left alone. The raw tensors are set
+  // aside, not copied: nothing can change them meanwhile.
   class EvaluationWeights {
    public:
     explicit EvaluationWeights(Updater& updater);

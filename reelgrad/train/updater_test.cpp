@@ -2,6 +2,7 @@
 
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -24,9 +25,11 @@ class Weights : public torch::nn::Module {
     const auto make = [&](torch::IntArrayRef sizes) {
       return torch::randn(sizes, generator, torch::kFloat64).to(device, type);
     };
-    a = register_parameter("body.a", make({2500}));
-    b = register_parameter("body.b", make({3, 4, 5, 6}).contiguous(torch::MemoryFormat::ChannelsLast));
-    c = register_parameter("head.c", make({1}));
+    const auto body = register_module("body", std::make_shared<torch::nn::Module>());
+    const auto head = register_module("head", std::make_shared<torch::nn::Module>());
+    a = body->register_parameter("a", make({2500}));
+    b = body->register_parameter("b", make({3, 4, 5, 6}).contiguous(torch::MemoryFormat::ChannelsLast));
+    c = head->register_parameter("c", make({1}));
     register_buffer("seen", torch::zeros({1}, device));
   }
 
@@ -251,11 +254,11 @@ TEST(UpdaterAverage, IsInTheNetworkForAWhileAndTheRawWeightsAreBack) {
       network.give_gradients(step);
       updater.step();
     }
-    const NamedTensors raw = weights_of(network);
+    const NamedTensors raw = weights_of(network), evaluated = copies(updater.evaluation_weights());
     const void* storage = network.a.const_data_ptr();
     {
       const Updater::EvaluationWeights averages(updater);
-      test::expect_bit_equal(weights_of(network), copies(updater.evaluation_weights()));
+      test::expect_bit_equal(weights_of(network), evaluated);
       EXPECT_FALSE(torch::equal(network.a, raw.front().second));
     }
     test::expect_bit_equal(weights_of(network), raw);
@@ -506,7 +509,7 @@ TEST_F(UpdaterGpuTest, FollowsTheCpu) {
 TEST_F(UpdaterGpuTest, TakesMoreParametersThanOneLaunchDoes) {
   const auto train = [](torch::Device device) {
     torch::nn::Module network;
-    for (int i = 0; i < 1000; ++i) network.register_parameter("p" + std::to_string(i), torch::full({3}, i, device));
+    for (int i = 0; i < 1000; ++i) network.register_parameter(fmt::format("p{}", i), torch::full({3}, 1.0 * i, device));
     for (torch::Tensor& parameter : network.parameters()) {
       parameter.mutable_grad() = torch::ones_like(parameter.detach());
     }
