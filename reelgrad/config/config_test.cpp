@@ -171,8 +171,9 @@ TEST_F(ConfigFile, ValuesOutOfRangeSayWhatIsAllowed) {
 }
 
 TEST_F(ConfigFile, ArchitecturesAreCheckedWithoutTheirNetworks) {
-  EXPECT_EQ(error_after_data("[model]\narch = \"compat\""),
-            "train.toml:4: model.arch: unknown \"compat\" (did you mean \"compact\"? known: compact, torchscript, module)");
+  EXPECT_EQ(
+      error_after_data("[model]\narch = \"compat\""),
+      "train.toml:4: model.arch: unknown \"compat\" (did you mean \"compact\"? known: compact, torchscript, module)");
   EXPECT_EQ(error_after_data("[model]\nscale = 5"),
             "train.toml:4: model.scale: 5 is not offered by compact (offered: 1, 2, 3, 4)");
   EXPECT_EQ(error_after_data("[model]\nfeatures = 0"),
@@ -186,7 +187,8 @@ TEST_F(ConfigFile, NetworksOfTheUsersOwnNeedTheirFile) {
   const Config config = parse(minimal_ + "[model]\narch = \"torchscript\"\nfile = \"w.safetensors\"\nscale = 8");
   EXPECT_EQ(config.model.options.at("file"), (folder_ / "w.safetensors").string());
   EXPECT_EQ(config.model.options.at("receptive_radius_px"), "-1");
-  EXPECT_EQ(error_after_data("[model]\narch = \"torchscript\""), "train.toml:3: model.file: missing: a TorchScript file");
+  EXPECT_EQ(error_after_data("[model]\narch = \"torchscript\""),
+            "train.toml:3: model.file: missing: a TorchScript file");
   EXPECT_THAT(error_after_data("[model]\narch = \"module\"\nmodule = \"none.so\""),
               AllOf(HasSubstr("train.toml:5: model.module: \"none.so\" does not exist"), HasSubstr(folder_.string())));
 }
