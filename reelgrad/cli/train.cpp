@@ -97,7 +97,8 @@ void add_train(CLI::App& app) {
       "its data.pairs two folders of images, e.g.\n"
       "  reelgrad train sr2x.toml --set run.steps=5000 --set optimizer.lr=1e-4\n"
       "A run is a folder (run.dir): config.toml, log.txt, metrics.jsonl, checkpoints/, preview/. Ctrl-C saves a\n"
-      "checkpoint and exits with 130; --resume goes on from it. Every key: docs/config.md.");
+      "checkpoint and exits with 130; --resume goes on from it. Every key: docs/config.md.\n"
+      "A network of your own, from PyTorch or in C++: model.arch = \"torchscript\" or \"module\", docs/networks.md.");
   command->add_option("CONFIG", arguments->config, "Config file (.toml)")->required();
   command->add_option("--set", arguments->settings, "Override a key of the config (repeatable)")
       ->type_name("SECTION.KEY=VALUE");

@@ -8,9 +8,9 @@ namespace reelgrad {
 
 struct ArchitectureOption {
   std::string_view name;
-  std::string_view kind;  // "int" | "bool" | "choice"
+  std::string_view kind;  // "int" | "bool" | "choice" | "file": a path, which must be given
   std::string_view default_value;
-  std::string_view allowed;  // "1..1024", or "a|b|c"
+  std::string_view allowed;  // "1..1024", or "a|b|c"; of a file: what it is
   std::string_view help;
 };
 
@@ -19,6 +19,7 @@ struct ArchitectureEntry {
   std::string_view help;
   std::span<const int> scales;
   std::span<const ArchitectureOption> options;
+  bool takes_args = false;  // model.args
 };
 
 std::span<const ArchitectureEntry> architectures();

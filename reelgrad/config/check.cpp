@@ -6,6 +6,8 @@
 #include <functional>
 #include <utility>
 
+#include "reelgrad/config/architectures.h"
+
 namespace reelgrad {
 namespace {
 
@@ -136,6 +138,11 @@ void check_validation(const ValidationConfig& validation, Source& source) {
   }
 }
 
+void check_args(const ModelConfig& model, Source& source) {
+  if (model.args.empty() || find_architecture(model.arch)->takes_args) return;
+  source.report("model.args", fmt::format("only for model.arch = \"module\", which is \"{}\"", model.arch));
+}
+
 // Images have no neighbours in time.
 void check_pairs(const Config& config, Source& source) {
   if (!config.data.pairs.empty() && config.loss.temporal > 0) {
@@ -158,6 +165,7 @@ void check_pairs(const Config& config, Source& source) {
 void check_rules(const Config& config, Source& source) {
   check_data(config.data, config.loss.temporal > 0, source);
   check_effective_batch(config, source);
+  check_args(config.model, source);
   check_loss(config, source);
   check_optimizer(config.optimizer, source);
   check_schedule(config, source);

@@ -64,6 +64,7 @@ struct ModelConfig {
   int scale = 2;
   std::filesystem::path weights;               // start from this file; empty: random
   std::map<std::string, std::string> options;  // the architecture's own, as text; checked against architectures.h
+  std::map<std::string, std::string> args;     // what a module is made with
 };
 
 // Weights of the terms, which are added; 0: off.

@@ -14,6 +14,7 @@ namespace reelgrad {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -170,8 +171,9 @@ TEST_F(ConfigFile, ValuesOutOfRangeSayWhatIsAllowed) {
 }
 
 TEST_F(ConfigFile, ArchitecturesAreCheckedWithoutTheirNetworks) {
-  EXPECT_EQ(error_after_data("[model]\narch = \"compat\""),
-            "train.toml:4: model.arch: unknown \"compat\" (did you mean \"compact\"? known: compact)");
+  EXPECT_EQ(
+      error_after_data("[model]\narch = \"compat\""),
+      "train.toml:4: model.arch: unknown \"compat\" (did you mean \"compact\"? known: compact, torchscript, module)");
   EXPECT_EQ(error_after_data("[model]\nscale = 5"),
             "train.toml:4: model.scale: 5 is not offered by compact (offered: 1, 2, 3, 4)");
   EXPECT_EQ(error_after_data("[model]\nfeatures = 0"),
@@ -179,6 +181,26 @@ TEST_F(ConfigFile, ArchitecturesAreCheckedWithoutTheirNetworks) {
   EXPECT_THAT(error_after_data("[model]\nactivation = \"prel\""), HasSubstr("(did you mean \"prelu\"?)"));
   EXPECT_EQ(find_architecture("compact")->options.size(), 3u);
   EXPECT_EQ(find_architecture("nothing"), nullptr);
+}
+
+TEST_F(ConfigFile, NetworksOfTheUsersOwnNeedTheirFile) {
+  const Config config = parse(minimal_ + "[model]\narch = \"torchscript\"\nfile = \"w.safetensors\"\nscale = 8");
+  EXPECT_EQ(config.model.options.at("file"), (folder_ / "w.safetensors").string());
+  EXPECT_EQ(config.model.options.at("receptive_radius_px"), "-1");
+  EXPECT_EQ(error_after_data("[model]\narch = \"torchscript\""),
+            "train.toml:3: model.file: missing: a TorchScript file");
+  EXPECT_THAT(error_after_data("[model]\narch = \"module\"\nmodule = \"none.so\""),
+              AllOf(HasSubstr("train.toml:5: model.module: \"none.so\" does not exist"), HasSubstr(folder_.string())));
+}
+
+TEST_F(ConfigFile, OnlyModulesTakeArgs) {
+  const std::string args = "args = { depth = 3, kind = \"a \\\"b\\\"\" }";
+  const Config config = parse(minimal_ + "[model]\narch = \"module\"\nmodule = \"w.safetensors\"\n" + args);
+  EXPECT_EQ(config.model.args, (std::map<std::string, std::string>{{"depth", "3"}, {"kind", "a \"b\""}}));
+  EXPECT_EQ(error_after_data("[model]\n" + args),
+            "train.toml:4: model.args: only for model.arch = \"module\", which is \"compact\"");
+  const std::string printed = to_toml(config);
+  EXPECT_THAT(differences(config, parse_config(printed, "other.toml", "/")), IsEmpty());
 }
 
 TEST_F(ConfigFile, FilesThatDoNotExistAreNamedWithTheirPath) {
@@ -411,11 +433,11 @@ TEST_F(ConfigFile, DifferencesNameEveryKeyThatChanged) {
   after.optimizer.lr = 1e-4;
   after.model.options["features"] = "24";
   EXPECT_THAT(differences(before, after), ElementsAre("model.features: 64 -> 24", "optimizer.lr: 0.0002 -> 0.0001"));
-  // Every key differs from its default but the only architecture, and the four keys that exclude others.
+  // Every key differs from its default but the architecture with its args, and the four keys that exclude others.
   std::size_t keys = 0;
   std::istringstream lines(to_toml(before));
   for (std::string line; std::getline(lines, line);) keys += line.find(" = ") != std::string::npos;
-  EXPECT_EQ(differences(before, unusual_config(folder_)).size(), keys - 5);
+  EXPECT_EQ(differences(before, unusual_config(folder_)).size(), keys - 6);
 }
 
 TEST_F(ConfigFile, LoadsFromAFileAndNamesItsPath) {

@@ -151,6 +151,7 @@ void fields(V& v, ModelConfig& c) {
   v(c.arch, {.key = "arch", .help = "architecture of the network"});
   v(c.scale, {.key = "scale", .help = "size of the target over the input", .min = 1, .max = 16});
   v(c.weights, {.key = "weights", .help = "start from this file", .default_text = "random weights"});
+  v(c.args, {.key = "args", .help = "what a network of arch = \"module\" is made with"});
   v.options(c);  // the keys of the architecture itself
 }
 

@@ -64,7 +64,8 @@ class Printer {
     for (const ArchitectureOption& option : entry->options) {
       const auto set = model.options.find(std::string(option.name));
       const std::string text(set == model.options.end() ? option.default_value : set->second);
-      entries_.push_back({section_, std::string(option.name), option.kind == "choice" ? string_literal(text) : text});
+      const bool quoted = option.kind == "choice" || option.kind == "file";
+      entries_.push_back({section_, std::string(option.name), quoted ? string_literal(text) : text});
     }
   }
 
@@ -182,19 +183,26 @@ class Reference {
     heading(fmt::format("## [model] with arch = \"{}\"", entry.name),
             fmt::format("{}. Scales: {}.", entry.help, fmt::join(entry.scales.begin(), entry.scales.end(), ", ")));
     for (const ArchitectureOption& option : entry.options) {
-      const bool choice = option.kind == "choice";
       const Field field = field_of(option);
-      const std::string allowed = choice                 ? allowed_string(field)
-                                  : option.kind == "int" ? allowed_integer(field)
-                                                         : "true or false";
-      row(field, allowed,
-          fmt::format("`{}`", choice ? string_literal(option.default_value) : std::string(option.default_value)));
+      row(field, allowed_of_option(option, field), default_of_option(option));
     }
   }
 
   const std::string& text() const { return text_; }
 
  private:
+  static std::string allowed_of_option(const ArchitectureOption& option, const Field& field) {
+    if (option.kind == "file") return "a path";
+    if (option.kind == "choice") return allowed_string(field);
+    return option.kind == "int" ? allowed_integer(field) : "true or false";
+  }
+
+  static std::string default_of_option(const ArchitectureOption& option) {
+    if (option.kind == "file") return "required";
+    const bool quoted = option.kind == "choice";
+    return fmt::format("`{}`", quoted ? string_literal(option.default_value) : std::string(option.default_value));
+  }
+
   void heading(std::string_view title, std::string_view help) {
     text_ += fmt::format("\n{}\n\n{}\n\n| key | allowed | default | meaning |\n|---|---|---|---|\n", title, help);
   }

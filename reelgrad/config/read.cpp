@@ -290,8 +290,19 @@ class Reader {
       (*this)(value, field);
       return value ? "true" : "false";
     }
+    if (option.kind == "file") return read_file_option(option, field);
     (*this)(text, field);
     return text;
+  }
+
+  // As the absolute path.
+  std::string read_file_option(const ArchitectureOption& option, const Field& field) {
+    fs::path file;
+    (*this)(file, field);
+    if (file.empty() && !source_.has(full_key(option.name))) {
+      source_.report(full_key(option.name), fmt::format("missing: {}", option.allowed));
+    }
+    return file.string();
   }
 
   Source& source_;

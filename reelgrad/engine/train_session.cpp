@@ -97,6 +97,12 @@ void say_frame_paths(const std::vector<TrainingClip>& clips) {
   }
 }
 
+// A resumed run has its own copy of a user's network, which says what its checkpoints hold.
+NetworkSpec with_kept_file(NetworkSpec spec, const std::filesystem::path& run) {
+  NetworkSpec kept = with_file_in(run, spec);
+  return std::filesystem::exists(network_file(kept)) ? kept : spec;
+}
+
 // A resumed run's weights come from its checkpoint: model.weights may be gone by then.
 std::shared_ptr<Network> starting_network(const Config& config, const NetworkSpec& spec, RunMode mode) {
   torch::manual_seed(config.run.seed);
@@ -170,8 +176,10 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
       with_progress(observer));
   std::vector<ValidationClip> validation = validation_clips(config, clips, observer);
   keep_on_card(clips, device);  // validation takes all frames through host memory
-  const NetworkSpec spec = network_spec(config);
+  NetworkSpec spec = network_spec(config);
+  if (request.mode == RunMode::resume) spec = with_kept_file(std::move(spec), config.run.dir);
   const std::shared_ptr<Network> network = starting_network(config, spec, request.mode);
+  spec = measured_spec(std::move(spec), *network);
   std::unique_ptr<Validator> validator;
   if (!validation.empty()) {
     validator = make_validator(std::move(validation), spec, config.data.overrides, device);

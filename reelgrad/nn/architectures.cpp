@@ -9,16 +9,28 @@
 #include <nlohmann/json.hpp>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/base/files.h"
 #include "reelgrad/base/text.h"
 #include "reelgrad/config/architectures.h"
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/nn/compact.h"
+#include "reelgrad/nn/torchscript.h"
+#include "reelgrad/nn/user_module.h"
 
 namespace reelgrad {
 namespace {
 
+namespace fs = std::filesystem;
+
+// A user's network is known by its file alone.
+std::optional<NetworkSpec> detect_none(const NamedTensors&) {
+  return std::nullopt;
+}
+
 constexpr std::array kTable{
     Architecture{"compact", make_compact, detect_compact},
+    Architecture{"torchscript", make_torchscript, detect_none, "file", "network.pt"},
+    Architecture{"module", make_user_module, detect_none, "module", "network.so"},
 };
 
 constexpr int kMetadataVersion = 1;
@@ -51,6 +63,7 @@ bool is_one_of(std::string_view value, std::string_view choices) {
 }
 
 bool is_allowed(const ArchitectureOption& option, const std::string& value) {
+  if (option.kind == "file") return !value.empty();
   if (option.kind == "bool") return is_one_of(value, "true|false");
   if (option.kind == "choice") return is_one_of(value, option.allowed);
   const auto dots = option.allowed.find("..");
@@ -80,21 +93,30 @@ NetworkSpec completed(const NetworkSpec& spec) {
       fail_usage(fmt::format("{}: unknown option \"{}\"", spec.arch, name));
     }
   }
+  if (!full.args.empty() && !entry->takes_args) fail_usage(fmt::format("{} takes no args", spec.arch));
   return full;
 }
 
-NetworkSpec parse_metadata(const std::string& text, const std::string& source) {
+// What a model file tells of its network.
+struct StoredSpec {
+  NetworkSpec spec;
+  std::string file_hash;  // XXH3-128 of the user's file that the network is in
+};
+
+StoredSpec parse_metadata(const std::string& text, const std::string& source) {
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
     if (const int version = json.at("version"); version > kMetadataVersion) {
       fail(fmt::format("{}: written by a newer reelgrad (metadata version {}, known up to {}): update reelgrad", source,
                        version, kMetadataVersion));
     }
-    return {.arch = json.at("arch"),
-            .scale = json.at("scale"),
-            .window = json.at("window"),
-            .color = parse_network_color(json.at("color")),
-            .options = json.at("options")};
+    NetworkSpec spec{.arch = json.at("arch"),
+                     .scale = json.at("scale"),
+                     .window = json.at("window"),
+                     .color = parse_network_color(json.at("color")),
+                     .options = json.at("options")};
+    if (json.contains("args")) json.at("args").get_to(spec.args);
+    return {std::move(spec), json.value("file_xxh3_128", "")};
   } catch (const std::exception& error) {
     fail(fmt::format("{}: its \"reelgrad\" metadata cannot be read: {}", source, error.what()));
   }
@@ -127,6 +149,33 @@ NetworkSpec detected_spec(const NamedTensors& state, const std::string& source) 
   return *spec;
 }
 
+// The file of a user's network that belongs to a model; the places where it may lie are in architectures.h.
+fs::path find_network_file(const fs::path& model, const Architecture& row, const std::string& hash) {
+  const fs::path folder = fs::absolute(model).parent_path();
+  const fs::path kept(row.kept_as);
+  const std::array candidates{fs::path(model).replace_extension(kept.extension()), folder / kept,
+                              folder.parent_path().parent_path() / kept};
+  std::vector<std::string> looked_for;
+  for (const fs::path& candidate : candidates) {
+    const bool there = fs::is_regular_file(candidate);
+    if (there && xxh3_128_hex(candidate) == hash) return candidate;
+    looked_for.push_back(candidate.string() + (there ? " (which is another one)" : ""));
+  }
+  fail(fmt::format(
+      "{}: its network (arch = \"{}\") is in a file of its own, which was not found: {}; copy {} of the run "
+      "that trained it beside it",
+      model.string(), row.name, join(looked_for, ", "), row.kept_as));
+}
+
+NetworkSpec stored_spec(const std::string& metadata, const fs::path& file) {
+  StoredSpec stored = parse_metadata(metadata, file.string());
+  const auto* row = std::ranges::find(kTable, stored.spec.arch, &Architecture::name);
+  if (row == kTable.end() || row->file_option.empty()) return std::move(stored.spec);
+  const std::string network = find_network_file(file, *row, stored.file_hash).string();
+  stored.spec.options.insert_or_assign(std::string(row->file_option), network);
+  return std::move(stored.spec);
+}
+
 }  // namespace
 
 std::span<const Architecture> architecture_table() {
@@ -138,12 +187,32 @@ NetworkSpec network_spec(const Config& config) {
           .scale = config.model.scale,
           .window = config.data.window,
           .color = parse_network_color(config.data.color),
-          .options = config.model.options};
+          .options = config.model.options,
+          .args = config.model.args};
 }
 
 std::shared_ptr<Network> make_network(const NetworkSpec& spec) {
   const Architecture& row = find_row(spec.arch);
   return row.make(completed(spec));
+}
+
+NetworkSpec measured_spec(NetworkSpec spec, const Network& network) {
+  if (spec.arch != "torchscript") return spec;
+  const NetworkInfo info = network.info();
+  spec.options["size_multiple"] = std::to_string(info.size_multiple);
+  spec.options["receptive_radius_px"] = std::to_string(info.receptive_radius_px);
+  return spec;
+}
+
+fs::path network_file(const NetworkSpec& spec) {
+  const Architecture& row = find_row(spec.arch);
+  return row.file_option.empty() ? fs::path() : fs::path(spec.options.at(std::string(row.file_option)));
+}
+
+NetworkSpec with_file_in(const fs::path& folder, NetworkSpec spec) {
+  const Architecture& row = find_row(spec.arch);
+  if (!row.file_option.empty()) spec.options[std::string(row.file_option)] = (folder / row.kept_as).string();
+  return spec;
 }
 
 Model load_model(const std::filesystem::path& file) {
@@ -156,8 +225,7 @@ Model load_model(const std::filesystem::path& file) {
   require_finite(stored.tensors, source);
   const auto ours = stored.metadata.find("reelgrad");
   Model model;
-  model.spec =
-      ours != stored.metadata.end() ? parse_metadata(ours->second, source) : detected_spec(stored.tensors, source);
+  model.spec = ours != stored.metadata.end() ? stored_spec(ours->second, file) : detected_spec(stored.tensors, source);
   try {
     model.network = make_network(model.spec);
   } catch (const Error& error) {
@@ -170,10 +238,18 @@ Model load_model(const std::filesystem::path& file) {
 }
 
 std::map<std::string, std::string> model_metadata(const NetworkSpec& spec) {
-  const NetworkSpec full = completed(spec);
-  const nlohmann::json json{
+  NetworkSpec full = completed(spec);
+  const Architecture& row = find_row(spec.arch);
+  std::string file_hash;
+  if (!row.file_option.empty()) {
+    file_hash = xxh3_128_hex(network_file(spec));
+    full.options.erase(std::string(row.file_option));  // a path of this computer
+  }
+  nlohmann::json json{
       {"version", kMetadataVersion},    {"arch", full.arch},      {"scale", full.scale}, {"window", full.window},
       {"color", to_string(full.color)}, {"options", full.options}};
+  if (!file_hash.empty()) json["file_xxh3_128"] = file_hash;
+  if (!full.args.empty()) json["args"] = full.args;
   // Other readers ask for "format": the tensors are PyTorch's.
   return {{"format", "pt"}, {"reelgrad", json.dump()}};
 }

@@ -20,6 +20,7 @@ struct NetworkSpec {
   int window = 1;
   NetworkColor color = NetworkColor::rgb;
   std::map<std::string, std::string> options;  // as in config/architectures.h; missing ones have their defaults
+  std::map<std::string, std::string> args;     // of a module
 };
 
 struct Architecture {
@@ -28,14 +29,26 @@ struct Architecture {
   // The spec when these keys and shapes are this architecture's. One input channel means gray; three mean rgb, as
   // everybody trains.
   std::optional<NetworkSpec> (*detect)(const NamedTensors& state);
+  // Where the network is in a file of the user's: the option that names it, and the name of the copy that a run keeps.
+  std::string_view file_option = {}, kept_as = {};
 };
 
 std::span<const Architecture> architecture_table();
 
 NetworkSpec network_spec(const Config& config);
 
-// Freshly initialised as PyTorch's modules are, from the default CPU generator. Throws usage for an unknown name.
+// Freshly initialised as PyTorch's modules are, from the default CPU generator (a user's network: as it comes). Throws
+// usage for an unknown name, and for a user's network that does not fit.
 std::shared_ptr<Network> make_network(const NetworkSpec& spec);
+
+// The spec with what was measured on the network, so that it need not be measured again.
+NetworkSpec measured_spec(NetworkSpec spec, const Network& network);
+
+// The user's file that the network is in; empty where the architecture is one of ours.
+std::filesystem::path network_file(const NetworkSpec& spec);
+
+// The spec with that file taken from `folder`, under the name of the copy that a run keeps there.
+NetworkSpec with_file_in(const std::filesystem::path& folder, NetworkSpec spec);
 
 struct Model {
   std::shared_ptr<Network> network;  // on the CPU, float32, eval mode
@@ -43,7 +56,9 @@ struct Model {
   std::map<std::string, std::string> metadata;
 };
 
-// Reads a .safetensors file of any origin: the spec from our metadata, else detected from its keys. Throws failed.
+// Reads a .safetensors file of any origin: the spec from our metadata, else detected from its keys. A user's network is
+// looked for as the file's name with .pt or .so, as the copy's name beside the file, and in the run folder that the
+// file's checkpoint is in; it must be the one that was trained. Throws failed.
 Model load_model(const std::filesystem::path& file);
 
 std::map<std::string, std::string> model_metadata(const NetworkSpec& spec);

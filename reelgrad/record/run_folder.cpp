@@ -36,7 +36,8 @@ constexpr std::array<std::string_view, 15> kFixedKeys{
     "data.pool_frames", "optimizer.name",    "optimizer.accumulate", "data.scene_cuts", "data.skip_duplicates"};
 
 bool is_fixed(std::string_view key) {
-  if (key == "model.weights") return false;  // read at the start only
+  if (key == "model.weights") return false;                        // read at the start only
+  if (key == "model.file" || key == "model.module") return false;  // what is in it counts
   return key.starts_with("model.") || std::ranges::find(kFixedKeys, key) != kFixedKeys.end();
 }
 
@@ -144,11 +145,19 @@ void compare_pairs(const std::vector<PairsConfig>& before, const std::vector<Pai
   }
 }
 
+void compare_network_files(const fs::path& folder, const NetworkSpec& now, std::vector<std::string>& refused) {
+  const fs::path file = network_file(now);
+  const fs::path kept = network_file(with_file_in(folder, now));
+  if (file.empty() || !fs::exists(kept) || xxh3_128_hex(file) == xxh3_128_hex(kept)) return;
+  refused.push_back(fmt::format("network in {} (the run's own is {})", file.string(), kept.string()));
+}
+
 void check_changes(const fs::path& folder, const Config& config) {
   const Config before = load_saved_config(folder / kConfigFile);
   std::vector<std::string> refused;
   compare_scripts(before.data.script, config.data.script, refused);
   compare_pairs(before.data.pairs, config.data.pairs, refused);
+  if (before.model.arch == config.model.arch) compare_network_files(folder, network_spec(config), refused);
   for (const std::string& line : differences(before, config)) {
     if (is_fixed(line.substr(0, line.find(':')))) {
       refused.push_back(line);
@@ -210,8 +219,18 @@ struct RunFolder::Impl {
 
   void begin(const Config& config, RunMode mode);
   void go_on(const Config& config);
+  void keep_network_file();
   void remove_old();
 };
+
+// Checkpoints are of no use without the user's network, whose file may move or change.
+void RunFolder::Impl::keep_network_file() {
+  const fs::path file = network_file(spec);
+  if (file.empty()) return;
+  spec = with_file_in(folder, spec);
+  const fs::path kept = network_file(spec);
+  if (!fs::exists(kept)) write_file_atomically(kept, read_file(file));
+}
 
 void RunFolder::Impl::begin(const Config& config, RunMode mode) {
   if (mode == RunMode::start || !holds_run(folder)) refuse_used(folder);
@@ -220,6 +239,7 @@ void RunFolder::Impl::begin(const Config& config, RunMode mode) {
   make_folder(folder);
   held.emplace(lock(folder));
   refuse_used(folder);  // by a process that was faster
+  keep_network_file();
   write_file_atomically(folder / kConfigFile, to_toml(config));
 }
 
@@ -229,6 +249,7 @@ void RunFolder::Impl::go_on(const Config& config) {
   check_changes(folder, config);
   remove_leftovers(folder);
   log_file = log::add_file((folder / kLogFile).string());  // what is said about the checkpoints belongs to the run
+  keep_network_file();
   resume_from = choose_checkpoint(folder);
   CheckpointState state;
   if (resume_from) state = read_state(*resume_from);

@@ -1,4 +1,5 @@
-// A run's folder: config.toml log.txt metrics.jsonl checkpoints/ preview/. Every file is written whole or not at all.
+// A run's folder: config.toml log.txt metrics.jsonl checkpoints/ preview/, and network.pt or network.so, the copy of a
+// user's network. Every file is written whole or not at all.
 #pragma once
 #include <filesystem>
 #include <memory>

@@ -80,6 +80,31 @@ TEST_F(RunFolderTest, StartWritesAConfigThatReadsBackTheSame) {
   EXPECT_TRUE(fs::exists(run_ / "log.txt"));
 }
 
+TEST_F(RunFolderTest, KeepsACopyOfTheUsersNetwork) {
+  const auto network_in = [&](const std::string& name, const std::string& content) {
+    config_.model.arch = "torchscript";
+    config_.model.options = {{"file", folder().write(name, content).string()}};
+  };
+  const auto open_with_network = [&](RunMode mode) { return RunFolder(config_, network_spec(config_), mode); };
+  network_in("net.pt", "a network");
+  open_with_network(RunMode::start).checkpoint(snapshot_of(5));
+  EXPECT_EQ(read_file(run_ / "network.pt"), "a network");
+  std::map<std::string, std::string> metadata;
+  read_safetensors_header(find_model_file(run_), &metadata);
+  EXPECT_THAT(metadata.at("reelgrad"), HasSubstr(xxh3_128_hex(run_ / "network.pt")));
+
+  network_in("moved.pt", "a network");
+  EXPECT_TRUE(open_with_network(RunMode::resume).resume_point());
+  network_in("changed.pt", "another network");
+  try {
+    open_with_network(RunMode::resume);
+    FAIL() << "went on with another network";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("changed.pt"), HasSubstr("network.pt"), HasSubstr("--fresh")));
+  }
+}
+
 TEST_F(RunFolderTest, MetricsHaveTheirKeysInOrder) {
   RunFolder run = open(RunMode::start);
   run.step({.step = 100,
