@@ -205,6 +205,12 @@ const FramePath& Clip::frame_path() const {
   return impl_->path;
 }
 
+std::string Clip::describe_frame_path() const {
+  const FramePath& path = impl_->path;
+  return fmt::format("{}: frames come {}{}", impl_->name, path.gpu ? "on the card" : "through host memory",
+                     path.why.empty() ? "" : fmt::format(" ({})", path.why));
+}
+
 Frame Clip::frame(std::int64_t n) const {
   check_frame_number(*this, n);
   return impl_->wrap(impl_->fetch(n), n);

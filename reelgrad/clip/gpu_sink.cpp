@@ -27,41 +27,31 @@ struct Sink {
   }
 };
 
-Descriptor export_semaphore(const Sink& sink, std::uint64_t semaphore) {
+Descriptor export_semaphore(const GpuSource& source, std::uint64_t semaphore) {
   vulkan::VSVulkanExportedSemaphore exported{};
   ErrorText error{};
-  if (sink.source.vk->exportGPUSemaphore(sink.source.core, reinterpret_cast<vulkan::VkSemaphore>(semaphore), &exported,
-                                         error.data(), error.size()) != 0) {
+  if (source.vk->exportGPUSemaphore(source.core, reinterpret_cast<vulkan::VkSemaphore>(semaphore), &exported,
+                                    error.data(), error.size()) != 0) {
     fail(fmt::format("VapourSynth cannot export a semaphore: {}", error.data()));
   }
   return Descriptor(static_cast<int>(exported.handle));
 }
 
-GpuPlane export_plane(const Sink& sink, const VSFrame* frame, int plane) {
+GpuPlane export_plane(const GpuSource& source, const VSFrame* frame, int plane) {
   vulkan::VSVulkanPlaneInfo info{};
   vulkan::VSVulkanExportedMemory memory{};
   ErrorText error{};
-  if (sink.source.vk->getGPUPlane(frame, plane, &info) != 0) fail(fmt::format("plane {} is not on the card", plane));
-  if (sink.source.vk->exportGPUPlane(frame, plane, &memory, error.data(), error.size()) != 0) {
+  if (source.vk->getGPUPlane(frame, plane, &info) != 0) fail(fmt::format("plane {} is not on the card", plane));
+  if (source.vk->exportGPUPlane(frame, plane, &memory, error.data(), error.size()) != 0) {
     fail(fmt::format("VapourSynth cannot export plane {}: {}", plane, error.data()));
   }
   return {.memory = Descriptor(static_cast<int>(memory.handle)),
           .memory_id = memory.memoryId,
           .memory_bytes = memory.memorySize,
           .offset = memory.offset,
-          .stride_bytes = sink.source.api->getStride(frame, plane),
+          .stride_bytes = source.api->getStride(frame, plane),
           .semaphore = reinterpret_cast<std::uint64_t>(info.readySemaphore),
           .ready_value = info.readyValue};
-}
-
-GpuFrame export_frame(const Sink& sink, std::shared_ptr<const VSFrame> frame) {
-  GpuFrame exported{.format = sink.source.format, .width = sink.source.width, .height = sink.source.height};
-  for (int plane = 0; plane < exported.format.planes(); ++plane) {
-    exported.planes[plane] = export_plane(sink, frame.get(), plane);
-  }
-  exported.export_semaphore = [&sink](std::uint64_t semaphore) { return export_semaphore(sink, semaphore); };
-  exported.owner = std::move(frame);
-  return exported;
 }
 
 // The frame that VapourSynth carries.
@@ -74,13 +64,9 @@ VSFrame* make_envelope(const Sink& sink, const VSFrame* frame, VSCore* core) {
 
 const VSFrame* read_frame(const Sink& sink, int n, VSFrameContext* context, VSCore* core) {
   const VSAPI* api = sink.source.api;
-  ErrorText error{};
-  const VSFrame* exportable =
-      sink.source.vk->getExportableFrameFilter(n, sink.source.node, context, error.data(), error.size());
-  if (!exportable) fail(fmt::format("VapourSynth cannot hand the frame over: {}", error.data()));
-  const std::shared_ptr<const VSFrame> frame(exportable, [api](const VSFrame* owned) { api->freeFrame(owned); });
-  auto picture = sink.reader->read(export_frame(sink, frame));
-  VSFrame* envelope = make_envelope(sink, exportable, core);
+  const std::shared_ptr<const VSFrame> frame = take_exportable(sink.source, n, context);
+  auto picture = sink.reader->read(export_frame(sink.source, frame));
+  VSFrame* envelope = make_envelope(sink, frame.get(), core);
   api->mapSetInt(api->getFramePropertiesRW(envelope), kTicket, sink.pictures->leave(std::move(picture)), maReplace);
   return envelope;
 }
@@ -124,6 +110,23 @@ std::shared_ptr<const GpuPicture> PicturesInTransit::take(std::int64_t ticket) {
 std::size_t PicturesInTransit::size() const {
   std::lock_guard lock(mutex_);
   return pictures_.size();
+}
+
+std::shared_ptr<const VSFrame> take_exportable(const GpuSource& source, int n, VSFrameContext* context) {
+  ErrorText error{};
+  const VSFrame* frame = source.vk->getExportableFrameFilter(n, source.node, context, error.data(), error.size());
+  if (!frame) fail(fmt::format("VapourSynth cannot hand the frame over: {}", error.data()));
+  return {frame, [api = source.api](const VSFrame* owned) { api->freeFrame(owned); }};
+}
+
+GpuFrame export_frame(const GpuSource& source, std::shared_ptr<const VSFrame> frame) {
+  GpuFrame exported{.format = source.format, .width = source.width, .height = source.height};
+  for (int plane = 0; plane < exported.format.planes(); ++plane) {
+    exported.planes[plane] = export_plane(source, frame.get(), plane);
+  }
+  exported.export_semaphore = [&source](std::uint64_t semaphore) { return export_semaphore(source, semaphore); };
+  exported.owner = std::move(frame);
+  return exported;
 }
 
 VSNode* make_gpu_sink(const GpuSource& source, std::unique_ptr<GpuFrameReader> reader,

@@ -40,6 +40,13 @@ struct GpuSource {
 VSNode* make_gpu_sink(const GpuSource& source, std::unique_ptr<GpuFrameReader> reader,
                       std::shared_ptr<PicturesInTransit> pictures);
 
+// For a filter's getFrame: frame `n` of the source, which it has asked for, in memory that can be shared; to be taken
+// once for each time it was asked for. It is read only and never goes back to VapourSynth. Throws.
+std::shared_ptr<const VSFrame> take_exportable(const GpuSource& source, int n, VSFrameContext* context);
+
+// Such a frame as a reader takes it. `source` must live until the reader has returned. Throws.
+GpuFrame export_frame(const GpuSource& source, std::shared_ptr<const VSFrame> frame);
+
 // The ticket of a frame of such a filter.
 std::int64_t ticket_of(const VSFrame* frame, const VSAPI* api);
 

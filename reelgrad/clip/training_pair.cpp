@@ -46,6 +46,10 @@ std::string fitting_line(const ClipInfo& target, int scale) {
 
 }  // namespace
 
+ClipPair ClipPair::on_gpu(const GpuFrameTarget& card) const {
+  return {target.on_gpu(card), input.on_gpu(card), scale};
+}
+
 ClipPair training_pair(const Script& script, int scale) {
   const ClipPair pair{required_output(script, 0), required_output(script, 1), scale};
   const ClipInfo &target = pair.target.info(), &input = pair.input.info();

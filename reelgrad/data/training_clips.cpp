@@ -175,7 +175,7 @@ void keep_on_card(std::vector<TrainingClip>& clips, torch::Device device) {
   std::map<int, ClipPair> kept;  // by script, which may have given several spans
   for (TrainingClip& clip : clips) {
     const auto [entry, is_new] = kept.try_emplace(clip.span.script);
-    if (is_new) entry->second = {clip.pair.target.on_gpu(card), clip.pair.input.on_gpu(card), clip.pair.scale};
+    if (is_new) entry->second = clip.pair.on_gpu(card);
     clip.pair = entry->second;
   }
 }

@@ -9,6 +9,7 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/engine/guarded.h"
 #include "reelgrad/frames/color_props.h"
+#include "reelgrad/frames/gpu_plane_import.h"
 #include "reelgrad/record/run_folder.h"
 #include "reelgrad/restore/restorer.h"
 #include "reelgrad/restore/validation.h"
@@ -42,10 +43,12 @@ Restorer make_restorer(const RestoreRequest& request) {
 
 class Session : public RestorerSession {
  public:
-  explicit Session(Restorer restorer) : restorer_(std::move(restorer)) {}
+  explicit Session(Restorer restorer)
+      : restorer_(std::move(restorer)), frame_target_(reelgrad::frame_target(restorer_.device())) {}
 
   int scale() const override { return restorer_.info().scale; }
   int window() const override { return restorer_.info().window; }
+  const GpuFrameTarget* frame_target() const override { return frame_target_.get(); }
   Status restore(const std::vector<FrameView>& window, const std::string& clip_name, std::int64_t frame,
                  const MutableFrameView& out) override {
     return guarded([&] { restorer_.restore(window, clip_name, frame, out); });
@@ -54,11 +57,20 @@ class Session : public RestorerSession {
 
  private:
   Restorer restorer_;
+  std::unique_ptr<CudaFrameTarget> frame_target_;
 };
 
-Script open_clip(const ClipArgument& clip, Observer& observer) {
-  return open_named_clip(clip.path,
-                         {.args = clip.args, .on_progress = [&](const std::string& text) { observer.status(text); }});
+Script open_clip(const ClipArgument& clip, Observer& observer, const std::optional<CardId>& card = {}) {
+  return open_named_clip(clip.path, {.args = clip.args,
+                                     .on_progress = [&](const std::string& text) { observer.status(text); },
+                                     .card = card});
+}
+
+// Both sides, with their frames on the card where that can be.
+ClipPair measured_pair(const Script& script, const Restorer& restorer) {
+  const ClipPair pair = training_pair(script, restorer.info().scale);
+  const auto target = frame_target(restorer.device());
+  return target ? pair.on_gpu(*target) : pair;
 }
 
 QualityNumbers numbers(const QualityScores& scores) {
@@ -73,8 +85,8 @@ std::unique_ptr<RestorerSession> open_restore_session(const RestoreRequest& requ
 
 void validate_session(const ValidateRequest& request, Observer& observer, ValidateResult& result) {
   Restorer restorer = make_restorer(request.restore);
-  const Script script = open_clip(request.clip, observer);
-  ValidationClip clip{request.clip.path.filename().string(), training_pair(script, restorer.info().scale)};
+  const Script script = open_clip(request.clip, observer, card_of(restorer.device()));
+  ValidationClip clip{request.clip.path.filename().string(), measured_pair(script, restorer)};
   clip.end = clip.pair.target.info().frames;
   if (!request.frames.empty()) {
     const FrameRange range = parse_frame_range(request.frames, clip.end, "--frames");

@@ -303,6 +303,25 @@ std::shared_ptr<const DevicePicture> device_picture(const Frame& frame) {
   return std::dynamic_pointer_cast<const DevicePicture>(frame.gpu_picture());
 }
 
+const DevicePicture* device_picture(const FrameView& view) {
+  return dynamic_cast<const DevicePicture*>(view.gpu);
+}
+
+HostView::HostView(const FrameView& view) : view_(view) {
+  const DevicePicture* picture = device_picture(view);
+  if (!picture) return;
+  const c10::cuda::CUDAGuard guard(picture->block().device());
+  const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
+  picture->wait_on(stream);
+  block_ = staging_memory(picture->layout().bytes);
+  block_.copy_(picture->block(), /*non_blocking=*/true);
+  stream.synchronize();
+  for (int p = 0; p < view.format.planes(); ++p) {
+    view_.planes[p] = {bytes_of(block_) + picture->layout().offset[p], picture->layout().stride[p]};
+  }
+  view_.gpu = nullptr;
+}
+
 std::optional<CardId> card_of(torch::Device device) {
   if (!device.is_cuda()) return std::nullopt;
   cudaDeviceProp properties{};
@@ -328,6 +347,10 @@ ImportCounts CudaFrameTarget::counts() const {
           .open_imports = counters_->open_imports,
           .open_semaphores = counters_->open_semaphores,
           .unread = counters_->unread};
+}
+
+std::unique_ptr<CudaFrameTarget> frame_target(torch::Device device) {
+  return device.is_cuda() ? std::make_unique<CudaFrameTarget>(device) : nullptr;
 }
 
 }  // namespace reelgrad
