@@ -101,8 +101,9 @@ class RestorerSession {
 
 struct ValidateRequest {
   RestoreRequest restore;
-  ClipArgument clip;   // a training script
-  std::string frames;  // range, empty: all
+  ClipArgument clip;             // a training script, or a folder of targets
+  std::filesystem::path inputs;  // the folder of their inputs; empty: clip is a script
+  std::string frames;            // range of frames or images, empty: all
 };
 
 struct ValidatedClip {

@@ -48,12 +48,8 @@ ValidationClip validation_clip(const ScriptConfig& script, int scale, torch::Dev
   return {script.path.filename().string(), std::move(pair), script.start, end};
 }
 
-// Each picture by itself: they differ in size.
 void add_images(std::vector<ValidationClip>& clips, const ImagePairs& images, FrameRange range) {
-  for (std::int64_t i = range.begin; i < range.end; ++i) {
-    const auto index = static_cast<std::size_t>(i);
-    clips.push_back({images.list()[index].target.filename().string(), images.clips({index}), 0, 1});
-  }
+  for (ValidationClip& clip : image_clips(images, range)) clips.push_back(std::move(clip));
 }
 
 void add_pairs(std::vector<ValidationClip>& clips, const PairsConfig& pairs, int scale, Observer& observer) {

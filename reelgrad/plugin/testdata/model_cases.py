@@ -173,5 +173,5 @@ def write_script():
 if case in ("torch_before", "torch_after", "torch_never"):
     show_digest()
 else:
-    {"model": make_model, "version": show_version, "formats": show_formats, "orders": show_orders,
-     "card": show_card, "errors": show_errors, "frame_error": show_frame_error, "refusal": show_refusal, "script": write_script}[case]()
+    {"model": make_model, "version": show_version, "formats": show_formats, "orders": show_orders, "card": show_card,
+     "errors": show_errors, "frame_error": show_frame_error, "refusal": show_refusal, "script": write_script}[case]()
