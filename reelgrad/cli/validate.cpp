@@ -77,11 +77,13 @@ void add_validate(CLI::App& app) {
       "super-resolution literature measures.");
   command->add_option("MODEL", arguments->request.restore.model, "A .safetensors file, a checkpoint or a run folder")
       ->required();
-  command->add_option("CLIP", arguments->request.clip.path, "A training script (.vpy) or a folder of images")->required();
+  command->add_option("CLIP", arguments->request.clip.path, "A training script (.vpy) or a folder of images")
+      ->required();
   command->add_option("--input", arguments->request.inputs, "With a folder of target images: the folder of inputs")
       ->type_name("DIR");
-  command->add_option("--frames", arguments->request.frames,
-                  "Only these frames (or images): first:end; \"0.8:\" is the last fifth")
+  command
+      ->add_option("--frames", arguments->request.frames,
+                   "Only these frames (or images): first:end; \"0.8:\" is the last fifth")
       ->type_name("A:B");
   add_args_option(*command, arguments->args);
   add_restore_options(*command, arguments->request.restore);

@@ -231,7 +231,6 @@ Clip Clip::on_gpu(const GpuFrameTarget& target) const {
         core.api(), &vulkan::table(core.api()), core.core(), impl_->source.get(), info.format, info.width, info.height};
     auto pictures = std::make_shared<PicturesInTransit>();
     VSNode* sink = make_gpu_sink(source, target.open_reader(), pictures);
-    if (!sink) fail("VapourSynth cannot make a filter");
     const Clip read(std::make_shared<Impl>(impl_, sink, std::move(pictures)));
     read.frame(0);
     return read;

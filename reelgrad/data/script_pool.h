@@ -14,8 +14,8 @@
 
 namespace reelgrad {
 
-// Bookkeeping calls (find, stored, claim, end_fill, …) are made under its owner's lock. store() and the sides need none: a
-// slot is written only between claim() and end_fill(), and read only after find() has given it.
+// Bookkeeping calls (find, stored, claim, end_fill, …) are made under its owner's lock. store() and the sides need
+// none: a slot is written only between claim() and end_fill(), and read only after find() has given it.
 class ScriptPool {
  public:
   // `segments` slots of `segment_frames` frames. `uploads` carries both sides; null on the CPU only.

@@ -327,10 +327,10 @@ void SegmentDecoder::Impl::end_turn(const Turn& turn, StageSeconds spent, std::o
   stage.store += spent.store;
   stage.frames += spent.frames;
   busy.leave();
-  turn.pool.end_fill(turn.claim.slot, std::move(found));
   if (failure) {
     failures[{turn.segment.script, turn.segment.begin}] = {failure, turn.pool.last_use(turn.claim.slot)};
   }
+  turn.pool.end_fill(turn.claim.slot, std::move(found));
   changed.notify_all();
 }
 

@@ -14,8 +14,8 @@ namespace reelgrad::testing_data {
 
 // Every sample of the input is another number: (frame * 2048 + y * 64 + x) / 2^20, 64x32 GrayS; the target repeats each
 // pixel twice in both directions. Variables: frames; sleep, seconds a frame; log, a file that gets a character for each
-// input frame made; fail, a frame that raises until the file `mended` exists; field, a frame that is flagged interlaced; hold, frames that show the
-// same picture; cut, a frame that begins a scene.
+// input frame made; fail, a frame that raises until the file `mended` exists; field, a frame that is flagged
+// interlaced; hold, frames that show the same picture; cut, a frame that begins a scene.
 inline constexpr int kNumberedWidth = 64, kNumberedHeight = 32;
 inline const char* const kNumberedScript = R"(
 import os

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "reelgrad/base/error.h"
-#include "reelgrad/clip/gpu_sink.h"
+#include "reelgrad/clip/gpu_input.h"
 #include "reelgrad/clip/vs_convert.h"
 #include "reelgrad/clip/vs_vulkan.h"
 #include "reelgrad/clip/vulkan_card.h"
@@ -30,14 +30,14 @@ struct InputFrame {
 
 class ModelFilter {
  public:
-  // `reader`: of a clip on the network's card; null: its frames are in host memory.
+  // `on_card`: the node's frames where they are on the network's card; null: they are in host memory.
   ModelFilter(NodeHandle node, const VSVideoInfo& input, std::unique_ptr<RestorerSession> session,
-              std::unique_ptr<GpuFrameReader> reader)
+              std::unique_ptr<GpuInput> on_card)
       : node_(std::move(node)),
         input_(input),
         output_(input),
         session_(std::move(session)),
-        reader_(std::move(reader)) {
+        on_card_(std::move(on_card)) {
     output_.width *= session_->scale();
     output_.height *= session_->scale();
   }
@@ -55,13 +55,13 @@ class ModelFilter {
 
   // The restored frame; its properties are the input's, all of which still hold: neither format nor shape changed.
   const VSFrame* restore(int n, VSFrameContext* context, VSCore* core, const VSAPI* api) const {
-    const std::vector<InputFrame> window = take_window(n, context, core, api);
+    const std::vector<InputFrame> window = take_window(n, context, api);
     std::vector<FrameView> views;
     for (const InputFrame& input : window) views.push_back(input.view);
     const InputFrame& middle = window[window.size() / 2];
     VSFrame* out = api->newVideoFrame(&output_.format, output_.width, output_.height, middle.frame.get(), core);
     FrameHandle owner(out, FreeFrame{api});
-    if (reader_) api->mapDeleteKey(api->getFramePropertiesRW(out), "_Alpha");  // it may not leave with a frame of ours
+    if (on_card_) api->mapDeleteKey(api->getFramePropertiesRW(out), "_Alpha");  // it may not leave with a frame of ours
     const EngineCall call(core, api);
     const Status status = session_->restore(views, "the clip", n, writable_view(out, middle.view.format, api));
     if (!status.ok) fail(fmt::format("frame {}: {}", n, status.message));
@@ -71,36 +71,29 @@ class ModelFilter {
  private:
   // Frames n - radius to n + radius, those at the clip's ends in place of those beyond. Each is taken once, as it was
   // asked for once.
-  std::vector<InputFrame> take_window(int n, VSFrameContext* context, VSCore* core, const VSAPI* api) const {
+  std::vector<InputFrame> take_window(int n, VSFrameContext* context, const VSAPI* api) const {
     const int radius = window() / 2;
     std::vector<InputFrame> frames;
     int last = -1;
     for (int i = n - radius; i <= n + radius; ++i) {
       const int clamped = std::clamp(i, 0, input_.numFrames - 1);
-      frames.push_back(clamped == last ? frames.back() : take(clamped, context, core, api));
+      frames.push_back(clamped == last ? frames.back() : take(clamped, context, api));
       last = clamped;
     }
     return frames;
   }
 
-  InputFrame take(int n, VSFrameContext* context, VSCore* core, const VSAPI* api) const {
-    if (reader_) return take_on_card(n, context, core, api);
+  InputFrame take(int n, VSFrameContext* context, const VSAPI* api) const {
+    if (on_card_) return take_on_card(n, context, api);
     const std::shared_ptr<const VSFrame> frame(api->getFrameFilter(n, node_.get(), context), FreeFrame{api});
     return {frame, nullptr, frame_view(frame.get(), api)};
   }
 
-  InputFrame take_on_card(int n, VSFrameContext* context, VSCore* core, const VSAPI* api) const {
-    const GpuSource source{.api = api,
-                           .vk = &vulkan::table(api),
-                           .core = core,
-                           .node = node_.get(),
-                           .format = to_video_format(input_.format).value(),
-                           .width = input_.width,
-                           .height = input_.height};
-    const std::shared_ptr<const VSFrame> frame = take_exportable(source, n, context);
-    const std::shared_ptr<const GpuPicture> picture = reader_->read(export_frame(source, frame));
+  InputFrame take_on_card(int n, VSFrameContext* context, const VSAPI* api) const {
+    const auto [frame, picture] = on_card_->take(n, context);
     const ColorProps color = color_props(api->getFramePropertiesRO(frame.get()), api);
-    return {frame, picture, {source.format, source.width, source.height, {}, color, picture.get()}};
+    const VideoFormat format = to_video_format(input_.format).value();
+    return {frame, picture, {format, input_.width, input_.height, {}, color, picture.get()}};
   }
 
   MutableFrameView writable_view(VSFrame* frame, const VideoFormat& format, const VSAPI* api) const {
@@ -114,7 +107,7 @@ class ModelFilter {
   NodeHandle node_;
   VSVideoInfo input_, output_;
   std::unique_ptr<RestorerSession> session_;
-  std::unique_ptr<GpuFrameReader> reader_;  // goes first: it keeps frames of the node's
+  std::unique_ptr<GpuInput> on_card_;  // goes first: it keeps frames of the node's
 };
 
 std::string text_argument(const VSMap* in, const char* key, const std::string& fallback, const VSAPI* api) {
@@ -171,13 +164,23 @@ std::string host_reason(const RestorerSession& session, VSCore* core, const VSAP
   return target ? export_refusal(api, core, target->card()) : "the network runs on the CPU";
 }
 
-// Reads the clip on the network's card; nullptr where its frames are in host memory, or, with `node` replaced, must
-// come through it.
-std::unique_ptr<GpuFrameReader> open_reader(NodeHandle& node, const RestorerSession& session, VSCore* core,
-                                            const VSAPI* api) {
+// The clip's frames on the network's card; nullptr where they are in host memory, or, with `node` replaced, must come
+// through it.
+std::unique_ptr<GpuInput> input_on_card(NodeHandle& node, const RestorerSession& session, VSCore* core,
+                                        const VSAPI* api) {
   if (api->getNodeResidency(node.get()) != nrGPU) return nullptr;
   const std::string reason = host_reason(session, core, api);
-  if (reason.empty()) return session.frame_target()->open_reader();
+  if (reason.empty()) {
+    const VSVideoInfo& info = *api->getVideoInfo(node.get());
+    const GpuSource source{.api = api,
+                           .vk = &vulkan::table(api),
+                           .core = core,
+                           .node = node.get(),
+                           .format = to_video_format(info.format).value(),
+                           .width = info.width,
+                           .height = info.height};
+    return std::make_unique<GpuInput>(source, session.frame_target()->open_reader());
+  }
   api->logMessage(mtDebug, fmt::format("{}: frames come through host memory: {}", kFunction, reason).c_str(), core);
   node = downloaded(node, core, api);
   return nullptr;
@@ -208,8 +211,8 @@ void create(const VSMap* in, VSMap* out, VSCore* core, const VSAPI* api) {
   std::unique_ptr<RestorerSession> session;
   engine().open_restorer(restore_request(in, api), session).raise();
 
-  auto reader = open_reader(node, *session, core, api);
-  auto filter = std::make_unique<ModelFilter>(std::move(node), input, std::move(session), std::move(reader));
+  auto on_card = input_on_card(node, *session, core, api);
+  auto filter = std::make_unique<ModelFilter>(std::move(node), input, std::move(session), std::move(on_card));
   const VSVideoInfo output = filter->output();
   const VSFilterDependency dependency{filter->node(), filter->window() == 1 ? rpStrictSpatial : rpGeneral};
   // The session takes one call at a time: VapourSynth's other threads are better used on the clip's own filters.

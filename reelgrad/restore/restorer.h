@@ -32,8 +32,8 @@ class Restorer {
   torch::Tensor run(const torch::Tensor& input);
 
   // Restores the middle frame of `window`, of pictures in host memory or on this card, into `out` (any format of the
-  // input's family; scale × its size). `name` and `frame` are for messages. Colour by the middle frame's props. A gray network restores a colour clip's luma; its
-  // chroma is enlarged by bicubic. Thread-safe.
+  // input's family; scale × its size). `name` and `frame` are for messages. Colour by the middle frame's props. A gray
+  // network restores a colour clip's luma; its chroma is enlarged by bicubic. Thread-safe.
   void restore(std::span<const FrameView> window, const std::string& name, std::int64_t frame,
                const MutableFrameView& out);
 

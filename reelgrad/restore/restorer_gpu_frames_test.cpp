@@ -68,8 +68,9 @@ class RestorerGpuFramesTest : public testing::Test {
  protected:
   void SetUp() override {
     if (!torch::cuda::is_available()) GTEST_SKIP() << "no CUDA card on this machine";
-    const auto probe = folder_.write("probe.vpy", "import vapoursynth as vs\nclip = vs.core.std.BlankClip()\n"
-                                                  "clip.std.GPUUpload().set_output()");
+    const auto probe = folder_.write("probe.vpy",
+                                     "import vapoursynth as vs\nclip = vs.core.std.BlankClip()\n"
+                                     "clip.std.GPUUpload().set_output()");
     try {
       const Clip clip = Script::open(probe, {.card = card_of(torch::kCUDA)}).output(0).value();
       if (!clip.frame_path().gpu) GTEST_SKIP() << clip.frame_path().why;
@@ -164,7 +165,8 @@ TEST_F(RestorerGpuFramesTest, ScoresAreTheSame) {
   EXPECT_EQ(scores.ours.psnr_rgb, expected.ours.psnr_rgb);
   EXPECT_EQ(scores.ours.ssim_y, expected.ours.ssim_y);
   EXPECT_EQ(scores.bicubic.psnr_rgb, expected.bicubic.psnr_rgb);
-  EXPECT_TRUE(torch::equal(comparison(ours, {"card", card, 1, 6}, 2, {}), comparison(ours, {"host", host, 1, 6}, 2, {})));
+  EXPECT_TRUE(
+      torch::equal(comparison(ours, {"card", card, 1, 6}, 2, {}), comparison(ours, {"host", host, 1, 6}, 2, {})));
 }
 
 }  // namespace
