@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -120,7 +121,7 @@ struct SegmentDecoder::Impl {
   Impl(const std::vector<TrainingClip>& clips, const Config& config, const Sampler& sampler, torch::Device on,
        std::int64_t first_step, const LoaderOptions& options);
   ~Impl();
-  void start();  // apart from the constructor: should a thread not start, the destructor ends the others
+  void start();  // apart from the constructor: whatever it throws, the destructor ends the threads
 
   class Running;
   struct Turn {
@@ -236,8 +237,15 @@ SegmentDecoder::Impl::Impl(const std::vector<TrainingClip>& clips, const Config&
                             segment_frames, frames, name_of(pools.begin()->second.place()), format_bytes(bytes));
 }
 
+// Fewer threads decode more slowly and change nothing else.
 void SegmentDecoder::Impl::start() {
-  for (int i = 0; i < threads; ++i) decoders.emplace_back([this] { decode(); });
+  try {
+    for (int i = 0; i < threads; ++i) decoders.emplace_back([this] { decode(); });
+  } catch (const std::system_error& error) {
+    if (decoders.empty()) fail(fmt::format("decoding: the system starts no thread: {}", error.what()));
+    log::warning(
+        fmt::format("decoding: the system starts only {} of {} threads: {}", decoders.size(), threads, error.what()));
+  }
 }
 
 SegmentDecoder::Impl::~Impl() {
