@@ -74,9 +74,9 @@ GpuFrame GpuInput::export_frame(const std::shared_ptr<const VSFrame>& frame) {
   return exported;
 }
 
-// Exporting is a call into the driver's kernel part, where all threads of all processes wait for each other: with three
-// a frame, seven clips side by side spent most of their time there. So it is done for a few planes of an allocation
-// only, and the addresses of the others say where they lie.
+// Exports wait for each other in the driver: three a frame, and seven clips side by side spent 4 ms a frame with them
+// (docs/benchmarks.md). So only a few planes of an allocation are exported, and the addresses of the others say where
+// they lie.
 GpuPlane GpuInput::locate(const std::shared_ptr<const VSFrame>& frame, int plane) {
   vulkan::VSVulkanPlaneInfo info{};
   if (source_.vk->getGPUPlane(frame.get(), plane, &info) != 0) fail(fmt::format("plane {} is not on the card", plane));
