@@ -128,7 +128,9 @@ class CopyingReader : public GpuFrameReader {
  private:
   void append(const GpuFrame& frame, int p, std::string& bytes) {
     const GpuPlane& plane = frame.planes[p];
-    if (p == 0 && !memory_opened_.exchange(true)) EXPECT_TRUE(frame.export_memory(p));
+    if (p == 0 && !memory_opened_.exchange(true)) {
+      EXPECT_TRUE(frame.export_memory(p));
+    }
     EXPECT_EQ(plane.semaphore, kSemaphore);
     EXPECT_EQ(plane.ready_value, 100u + p);
     const auto row =
