@@ -2,7 +2,10 @@
 // A draw is a pure function of (key, counter): nothing to save, nothing to advance.
 #pragma once
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace reelgrad {
 
@@ -51,5 +54,13 @@ class PhiloxStream {
   PhiloxBlock block_{};
   unsigned used_ = 4;
 };
+
+// Fisher and Yates' shuffle by the stream's next draws, of fewer than 2^32 items.
+template <class T>
+void shuffle(std::vector<T>& items, PhiloxStream& stream) {
+  for (std::size_t left = items.size(); left > 1; --left) {
+    std::swap(items[left - 1], items[static_cast<std::size_t>(stream.below(static_cast<std::int64_t>(left)))]);
+  }
+}
 
 }  // namespace reelgrad

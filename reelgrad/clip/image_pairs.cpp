@@ -131,8 +131,7 @@ SourcePlugin image_plugin(const Core& core) {
 VSNode* read_images(const Core& core, const SourcePlugin& plugin, const std::vector<std::string>& files,
                     std::string& error) {
   SourceCall call(core, plugin);
-  const char* argument = call.takes("files") ? "files" : "filename";
-  for (const std::string& file : files) call.set(argument, file);
+  call.set_files(files);
   if (files.size() > 1) call.set("mismatch", 1);
   if (call.takes("prefetch")) call.set("prefetch", 0);  // what comes next is drawn, not the next file
   return call.invoke(error);
@@ -224,10 +223,6 @@ VideoFormat common_format(const std::vector<Header>& headers) {
   }
   if (common.is_float()) common.bits = 32;
   return common;
-}
-
-std::string size_text(PictureSize size) {
-  return fmt::format("{}x{}", size.width, size.height);
 }
 
 void check_scale(const ImagePair& pair, PictureSize target, int scale) {

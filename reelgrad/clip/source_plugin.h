@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <string>
+#include <vector>
 
 #include "reelgrad/clip/core.h"
 
@@ -27,6 +28,11 @@ class SourceCall {
     }
   }
   bool available() const { return !signature_.empty(); }
+  // Of an image plugin, which call them by one of two names.
+  void set_files(const std::vector<std::string>& files) {
+    const char* argument = takes("files") ? "files" : "filename";
+    for (const std::string& file : files) set(argument, file);
+  }
   bool takes(const std::string& argument) const { return signature_.find(";" + argument + ":") != std::string::npos; }
 
   void set(const char* name, const std::string& value) {

@@ -30,4 +30,8 @@ std::string VideoFormat::name() const {
   return "unknown";
 }
 
+std::string size_text(PictureSize size) {
+  return fmt::format("{}x{}", size.width, size.height);
+}
+
 }  // namespace reelgrad

@@ -38,6 +38,7 @@ struct PictureSize {
   int width = 0, height = 0;
   bool operator==(const PictureSize&) const = default;
 };
+std::string size_text(PictureSize size);  // "1920x1080"
 
 struct Rational {
   std::int64_t num = 0, den = 1;

@@ -119,8 +119,7 @@ SourceNode open_image_folder(const Core& core, const fs::path& folder) {
   for (const SourcePlugin& plugin : kImagePlugins) {
     SourceCall call(core, plugin);
     if (!call.available()) continue;
-    const char* argument = call.takes("files") ? "files" : "filename";
-    for (const std::string& file : files) call.set(argument, file);
+    call.set_files(files);
     std::string error;
     if (VSNode* node = call.invoke(error)) return {node, "images are decoded in host memory"};
     fail(fmt::format("{}: cannot be read as images: {}.{}: {}", folder.string(), plugin.space, plugin.function, error));

@@ -372,6 +372,40 @@ TEST_F(TrainingLoaderTest, ABadFrameIsReportedAtTheSameStepHoweverFastItIsFound)
                                         testing::HasSubstr("this frame is bad")));
 }
 
+// Frames of the numbered script that a batch shows.
+std::set<std::int64_t> frames_shown(const Batch& batch) {
+  std::set<std::int64_t> frames;
+  for (std::int64_t i = 0; i < batch.input.size(0); ++i) {
+    frames.insert(std::lround(batch.input[i].min().item<float>() / kUnit) / kFrameNumbers);
+  }
+  return frames;
+}
+
+TEST_F(TrainingLoaderTest, AFrameThatFailedIsAskedForAgainWhenItsSegmentIsDueAgain) {
+  const Config config = numbered_config(numbered_);
+  const std::vector<TrainingClip> clips =
+      open_clips(config, {{"fail", "37"}, {"mended", (folder_ / "mended").string()}});
+  TrainingLoader loader(clips, config, torch::kCPU, 0);
+  std::int64_t step = 0, last_failed = -1;
+  const auto shows_it = [&] {
+    try {
+      return frames_shown(loader.next(step++, 0, config.data.batch)).contains(37);
+    } catch (const Error&) {
+      last_failed = step - 1;
+      return false;
+    }
+  };
+  while (last_failed < 0 && step < 200) EXPECT_FALSE(shows_it());
+  const std::int64_t first_failed = last_failed;
+  ASSERT_GE(first_failed, 0);
+  folder_.write("mended", "");
+  bool shown = false;
+  while (step < first_failed + 100) shown = shows_it() || shown;
+  EXPECT_TRUE(shown);
+  // Only the steps fail whose turns of the segment had been decoded by then: a pool of three segments, and one ahead.
+  EXPECT_LE(last_failed, first_failed + 4);
+}
+
 TEST_F(TrainingLoaderTest, EndsAtOnceInTheMiddleOfSlowDecoding) {
   Config config = numbered_config(numbered_);
   config.data.segment_frames = 40;

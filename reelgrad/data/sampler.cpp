@@ -40,14 +40,11 @@ void cut(const ClipSpan& span, int segment_frames, std::vector<Piece>& pieces) {
 
 using Order = std::vector<std::uint32_t>;
 
-// Fisher and Yates' shuffle.
 Order shuffled(std::uint64_t seed, int script, std::int64_t epoch, std::size_t count) {
   PhiloxStream stream(seed, kShuffle + static_cast<std::uint32_t>(script), static_cast<std::uint64_t>(epoch));
   Order order(count);
   std::iota(order.begin(), order.end(), 0U);
-  for (std::size_t left = count; left > 1; --left) {
-    std::swap(order[left - 1], order[static_cast<std::size_t>(stream.below(static_cast<std::int64_t>(left)))]);
-  }
+  shuffle(order, stream);
   return order;
 }
 

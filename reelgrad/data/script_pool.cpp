@@ -76,9 +76,15 @@ std::optional<ScriptPool::Claim> ScriptPool::claim(std::int64_t begin, std::int6
     if (!slot.filling && (!oldest || slot.last_use < oldest->last_use)) oldest = &slot;
   }
   TORCH_INTERNAL_ASSERT(oldest && oldest->last_use < first_needed, "has_room() said so");
-  const bool reused = oldest->begin >= 0;
+  Claim claim{static_cast<int>(oldest - slots_.data()), std::move(oldest->readers)};
   *oldest = {.begin = begin, .last_use = index, .filling = true};
-  return Claim{static_cast<int>(oldest - slots_.data()), reused};
+  return claim;
+}
+
+void ScriptPool::end_reading(const std::shared_ptr<c10::Event>& event) {
+  for (Slot& slot : slots_) {
+    if (std::exchange(slot.being_read, false)) slot.readers = event;
+  }
 }
 
 std::shared_ptr<c10::Event> ScriptPool::stored(int slot) {
@@ -89,16 +95,19 @@ std::shared_ptr<c10::Event> ScriptPool::stored(int slot) {
 
 void ScriptPool::end_fill(int slot, std::optional<SegmentContent> content) {
   Slot& filled = slots_[static_cast<std::size_t>(slot)];
+  if (!content) {
+    filled = Slot{};
+    return;
+  }
   filled.filling = false;
-  filled.ready = content.has_value();
-  if (!content) return;
+  filled.ready = true;
   filled.content = *std::move(content);
   filled.stored = target_.stored();  // both sides cross on one stream
 }
 
 void ScriptPool::overwrite_after(const c10::Event& readers) {
-  input_.overwrite_after(readers);
   target_.overwrite_after(readers);
+  if (input_.place() != target_.place()) input_.overwrite_after(readers);  // else the same stream, or the same wait
 }
 
 void ScriptPool::store(int slot, int offset, const Frame& target, const Frame& input) {

@@ -14,8 +14,8 @@
 
 namespace reelgrad {
 
-// Bookkeeping calls (find, stored, claim, end_fill) are made under its owner's lock. store() and the sides need none: a
-// slot is written only between claim() and end_fill(), and read only after find() has given it.
+// Bookkeeping calls (find, stored, claim, end_fill, …) are made under its owner's lock. store() and the sides need
+// none: a slot is written only between claim() and end_fill(), and read only after find() has given it.
 class ScriptPool {
  public:
   // `segments` slots of `segment_frames` frames. `uploads` carries both sides; null on the CPU only.
@@ -35,19 +35,25 @@ class ScriptPool {
   // Readers of the slot on a card come after this event; null: it is over.
   std::shared_ptr<c10::Event> stored(int slot);
 
+  // On a card: a reader of the slot's segment is about to be queued; the readers queued so far are over with `event`.
+  void begin_reading(int slot) { slots_[static_cast<std::size_t>(slot)].being_read = true; }
+  void end_reading(const std::shared_ptr<c10::Event>& event);
+
   // A segment that is held already is kept for entry `index` of the schedule too: nullopt. Else a slot to fill, whose
   // segment no entry from `first_needed` on needs. Schedule entries come in rising order.
   struct Claim {
     int slot = 0;
-    bool reused = false;  // batches may still be read from it
+    std::shared_ptr<c10::Event> readers;  // of what it held, see overwrite_after(); null: none
   };
   std::optional<Claim> claim(std::int64_t begin, std::int64_t index, std::int64_t first_needed);
   // False while the slots that claim() could take are still being filled, for entries that no step has needed.
   bool has_room(std::int64_t begin, std::int64_t first_needed) const;
-  // With its content it may be found from now on; without, its filling has failed.
+  // With its content it may be found from now on; without, its filling has failed and the slot is empty.
   void end_fill(int slot, std::optional<SegmentContent> content);
+  // The last entry of the schedule that the slot's segment has been claimed for.
+  std::int64_t last_use(int slot) const { return slots_[static_cast<std::size_t>(slot)].last_use; }
 
-  // What is stored from now on comes after these readers.
+  // What is stored from now on comes after these readers. No lock is needed.
   void overwrite_after(const c10::Event& readers);
 
   // Frame `offset` of the slot's segment.
@@ -65,8 +71,8 @@ class ScriptPool {
   struct Slot {
     std::int64_t begin = -1;     // -1: empty
     std::int64_t last_use = -1;  // the last entry of the schedule that needs it
-    bool filling = false, ready = false;
-    std::shared_ptr<c10::Event> stored;
+    bool filling = false, ready = false, being_read = false;
+    std::shared_ptr<c10::Event> stored, readers;
     SegmentContent content;
   };
 

@@ -10,6 +10,8 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -26,12 +28,18 @@ namespace {
 using Clock = WaitMeter::Clock;
 
 constexpr double kMuchWaiting = 0.2;  // of the time
-constexpr int kUploadSlots = 8;
+constexpr int kSlotsForAllPools = 8;
 
 // A window of one frame crosses nothing. Images follow each other by chance, and a sample's place is drawn for the very
 // image: none is left out.
 ContentOptions content_options(const TrainingClip& clip, const DataConfig& data) {
   return {data.window == 1 ? SceneCuts::off : parse_scene_cuts(data.scene_cuts), data.skip_duplicates && !clip.images};
+}
+
+int scripts_in(const std::vector<TrainingClip>& clips) {
+  std::set<int> scripts;
+  for (const TrainingClip& clip : clips) scripts.insert(clip.span.script);
+  return static_cast<int>(scripts.size());
 }
 
 // Entries of the schedule that are held or being decoded at a time: the resident ones, and enough beyond them that
@@ -113,6 +121,7 @@ struct SegmentDecoder::Impl {
   Impl(const std::vector<TrainingClip>& clips, const Config& config, const Sampler& sampler, torch::Device on,
        std::int64_t first_step, const LoaderOptions& options);
   ~Impl();
+  void start();  // apart from the constructor: whatever it throws, the destructor ends the threads
 
   class Running;
   struct Turn {
@@ -120,16 +129,21 @@ struct SegmentDecoder::Impl {
     ScriptPool& pool;
     ScriptPool::Claim claim;
   };
+  // Stands for the segment's entries of the schedule up to `last_use`; later ones are decoded again.
+  struct Failure {
+    std::exception_ptr error;
+    std::int64_t last_use = 0;
+  };
 
   // --- Decoding threads ---
   void decode();
   std::optional<Turn> next_turn();
   bool may_decode() const;
   void fill(const Turn& turn);
-  void wait_for_readers(ScriptPool& pool);
   void end_turn(const Turn& turn, StageSeconds spent, std::optional<SegmentContent> found, std::exception_ptr failure);
 
   // --- Consumer ---
+  std::exception_ptr failure_of(const Segment& segment) const;
   void watch_waits();
   void say_rates(Clock::time_point now);
   void warn_of_waits(double share);
@@ -147,8 +161,8 @@ struct SegmentDecoder::Impl {
   std::int64_t to_decode;     // the next entry of the schedule that is decoded
   const std::int64_t filled;  // where the pool has been filled the first time
   bool stopping = false;
-  std::exception_ptr broken;                                            // a decoding thread itself has ended
-  std::map<std::pair<int, std::int64_t>, std::exception_ptr> failures;  // by script and first frame of the segment
+  std::exception_ptr broken;                                 // a decoding thread itself has ended
+  std::map<std::pair<int, std::int64_t>, Failure> failures;  // by script and first frame of the segment
   std::vector<FrameStream*> running;
   std::shared_ptr<c10::Event> last_read;  // of a card; null: none yet
   std::map<int, StageSeconds> stages;     // by script
@@ -159,6 +173,7 @@ struct SegmentDecoder::Impl {
   Clock::time_point watched_since;
   double waited_seconds = 0;  // since then
   bool rates_said = false;
+  const int threads;
   std::vector<std::thread> decoders;
 };
 
@@ -192,7 +207,8 @@ SegmentDecoder::Impl::Impl(const std::vector<TrainingClip>& clips, const Config&
       first_needed(sampler.first_resident(first_step)),
       to_decode(first_needed),
       filled(first_needed + sampler.resident_segments()),
-      waits(options.wait_window) {
+      waits(options.wait_window),
+      threads(options.decoders > 0 ? options.decoders : decoder_count(scripts_in(clips))) {
   const int segment_frames = sampler.config().segment_frames;
   std::int64_t usable_frames = 0, distinct = 0;
   std::map<int, ClipPair> pairs;
@@ -201,7 +217,6 @@ SegmentDecoder::Impl::Impl(const std::vector<TrainingClip>& clips, const Config&
     pairs.emplace(clip.span.script, clip.pair);
     content.emplace(clip.span.script, content_options(clip, config.data));
   }
-  const int threads = options.decoders > 0 ? options.decoders : decoder_count(static_cast<int>(pairs.size()));
   const auto slots_of = [&](int script) { return sampler.most_segments(script, held); };
   std::size_t bytes = 0, largest = 0;
   std::int64_t frames = 0;
@@ -214,13 +229,23 @@ SegmentDecoder::Impl::Impl(const std::vector<TrainingClip>& clips, const Config&
   const FramePool::Place place = options.place ? *options.place : choose_place(device, bytes, options.free_bytes);
   // One for all: an event behind it is behind both sides of a pair.
   const std::shared_ptr<CardUploads> uploads =
-      device.is_cuda() ? std::make_shared<CardUploads>(largest, kUploadSlots, device) : nullptr;
+      device.is_cuda() ? std::make_shared<CardUploads>(largest, kSlotsForAllPools, device) : nullptr;
   for (const auto& [script, pair] : pairs) {
     pools.try_emplace(script, pair, slots_of(script), segment_frames, place, device, config.data.overrides, uploads);
   }
   description = fmt::format("{} frames in {} segments of up to {}; pool of {} frames {} ({})", usable_frames, distinct,
                             segment_frames, frames, name_of(pools.begin()->second.place()), format_bytes(bytes));
-  for (int i = 0; i < threads; ++i) decoders.emplace_back([this] { decode(); });
+}
+
+// Fewer threads decode more slowly and change nothing else.
+void SegmentDecoder::Impl::start() {
+  try {
+    for (int i = 0; i < threads; ++i) decoders.emplace_back([this] { decode(); });
+  } catch (const std::system_error& error) {
+    if (decoders.empty()) fail(fmt::format("decoding: the system starts no thread: {}", error.what()));
+    log::warning(
+        fmt::format("decoding: the system starts only {} of {} threads: {}", decoders.size(), threads, error.what()));
+  }
 }
 
 SegmentDecoder::Impl::~Impl() {
@@ -279,7 +304,8 @@ void SegmentDecoder::Impl::fill(const Turn& turn) {
   StageSeconds spent;
   std::optional<SegmentContent> found;
   try {
-    if (turn.claim.reused) wait_for_readers(turn.pool);
+    // A slot whose entries are over can still be read by kernels that were launched for them.
+    if (turn.claim.readers) turn.pool.overwrite_after(*turn.claim.readers);
     FrameStream targets(turn.pool.pair().target, turn.segment.begin, turn.segment.frames);
     FrameStream inputs(turn.pool.pair().input, turn.segment.begin, turn.segment.frames);
     const Running running_now(*this, {&targets, &inputs});
@@ -301,16 +327,6 @@ void SegmentDecoder::Impl::fill(const Turn& turn) {
   end_turn(turn, spent, std::move(found), nullptr);
 }
 
-// A slot whose entries are over can still be read by kernels that were launched for them.
-void SegmentDecoder::Impl::wait_for_readers(ScriptPool& pool) {
-  std::shared_ptr<c10::Event> event;
-  {
-    std::lock_guard lock(mutex);
-    event = last_read;
-  }
-  if (event) pool.overwrite_after(*event);
-}
-
 void SegmentDecoder::Impl::end_turn(const Turn& turn, StageSeconds spent, std::optional<SegmentContent> found,
                                     std::exception_ptr failure) {
   std::lock_guard lock(mutex);
@@ -319,9 +335,17 @@ void SegmentDecoder::Impl::end_turn(const Turn& turn, StageSeconds spent, std::o
   stage.store += spent.store;
   stage.frames += spent.frames;
   busy.leave();
+  if (failure) {
+    failures[{turn.segment.script, turn.segment.begin}] = {failure, turn.pool.last_use(turn.claim.slot)};
+  }
   turn.pool.end_fill(turn.claim.slot, std::move(found));
-  if (failure) failures[{turn.segment.script, turn.segment.begin}] = failure;
   changed.notify_all();
+}
+
+// Expects the lock. Null: the segment may still come.
+std::exception_ptr SegmentDecoder::Impl::failure_of(const Segment& segment) const {
+  const auto found = failures.find({segment.script, segment.begin});
+  return found != failures.end() && found->second.last_use >= segment.index ? found->second.error : broken;
 }
 
 // Expects the lock. Looked at once a step: a step without waiting must cost nothing.
@@ -372,7 +396,9 @@ void SegmentDecoder::Impl::warn_of_waits(double share) {
 
 SegmentDecoder::SegmentDecoder(const std::vector<TrainingClip>& clips, const Config& config, const Sampler& sampler,
                                torch::Device device, std::int64_t first_step, const LoaderOptions& options)
-    : impl_(std::make_unique<Impl>(clips, config, sampler, device, first_step, options)) {}
+    : impl_(std::make_unique<Impl>(clips, config, sampler, device, first_step, options)) {
+  impl_->start();
+}
 
 SegmentDecoder::~SegmentDecoder() = default;
 
@@ -395,8 +421,7 @@ SegmentDecoder::Held SegmentDecoder::wait_for(const Segment& segment) {
     my.changed.wait(lock, [&] {
       slot = pool.find(segment.begin, segment.index);
       if (slot) return true;
-      const auto found = my.failures.find({segment.script, segment.begin});
-      failure = found == my.failures.end() ? my.broken : found->second;
+      failure = my.failure_of(segment);
       return failure != nullptr;
     });
     if (!slot) std::rethrow_exception(failure);
@@ -404,11 +429,13 @@ SegmentDecoder::Held SegmentDecoder::wait_for(const Segment& segment) {
     my.waits.add(asked, now);
     my.waited_seconds += seconds_between(asked, now);
   }
+  pool.begin_reading(*slot);
   return {pool, *slot, pool.stored(*slot)};
 }
 
 void SegmentDecoder::read_until(std::shared_ptr<c10::Event> event) {
   std::lock_guard lock(impl_->mutex);
+  for (auto& [script, pool] : impl_->pools) pool.end_reading(event);
   impl_->last_read = std::move(event);
 }
 

@@ -14,10 +14,11 @@ namespace reelgrad::testing_data {
 
 // Every sample of the input is another number: (frame * 2048 + y * 64 + x) / 2^20, 64x32 GrayS; the target repeats each
 // pixel twice in both directions. Variables: frames; sleep, seconds a frame; log, a file that gets a character for each
-// input frame made; fail, a frame that raises; field, a frame that is flagged interlaced; hold, frames that show the
-// same picture; cut, a frame that begins a scene.
+// input frame made; fail, a frame that raises until the file `mended` exists; field, a frame that is flagged
+// interlaced; hold, frames that show the same picture; cut, a frame that begins a scene.
 inline constexpr int kNumberedWidth = 64, kNumberedHeight = 32;
 inline const char* const kNumberedScript = R"(
+import os
 import time
 import numpy as np
 import vapoursynth as vs
@@ -27,12 +28,13 @@ frames = int(variables.get("frames", 40))
 sleep = float(variables.get("sleep", 0))
 log = variables.get("log", "")
 fail = int(variables.get("fail", -1))
+mended = variables.get("mended", "")
 field = int(variables.get("field", -1))
 hold = int(variables.get("hold", 1))
 cut = int(variables.get("cut", -1))
 def number(n, f):
     time.sleep(sleep)
-    if n == fail:
+    if n == fail and not os.path.exists(mended):
         raise ValueError("this frame is bad")
     if log:
         with open(log, "a") as file:

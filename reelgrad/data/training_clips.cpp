@@ -67,9 +67,7 @@ std::vector<std::size_t> drawn_order(const std::vector<FrameRange>& ranges, std:
     for (std::int64_t i = range.begin; i < range.end; ++i) order.push_back(static_cast<std::size_t>(i));
   }
   PhiloxStream stream(seed, kImageOrder + static_cast<std::uint32_t>(pairs), 0);
-  for (std::size_t left = order.size(); left > 1; --left) {
-    std::swap(order[left - 1], order[static_cast<std::size_t>(stream.below(static_cast<std::int64_t>(left)))]);
-  }
+  shuffle(order, stream);
   return order;
 }
 
@@ -175,7 +173,7 @@ void keep_on_card(std::vector<TrainingClip>& clips, torch::Device device) {
   std::map<int, ClipPair> kept;  // by script, which may have given several spans
   for (TrainingClip& clip : clips) {
     const auto [entry, is_new] = kept.try_emplace(clip.span.script);
-    if (is_new) entry->second = {clip.pair.target.on_gpu(card), clip.pair.input.on_gpu(card), clip.pair.scale};
+    if (is_new) entry->second = clip.pair.on_gpu(card);
     clip.pair = entry->second;
   }
 }

@@ -17,7 +17,20 @@
 namespace reelgrad {
 namespace {
 
-constexpr int kUploadSlots = 4;
+constexpr int kSlotsForOnePool = 4;
+
+// uint8 [slots, slot_bytes]
+torch::Tensor pool_memory(int slots, std::size_t slot_bytes, torch::Device device) {
+  try {
+    return torch::empty({slots, static_cast<std::int64_t>(slot_bytes)}, torch::dtype(torch::kUInt8).device(device));
+  } catch (const c10::Error&) {
+    throw Error(ErrorKind::out_of_memory,
+                fmt::format("a pool of {} frames of {} each does not fit into {}: lower data.pool_frames, "
+                            "data.segment_frames or data.batch, or make the clip's pictures smaller",
+                            slots, format_bytes(slot_bytes),
+                            device.is_cuda() ? fmt::format("the memory of {}", device.str()) : "host memory"));
+  }
+}
 
 }  // namespace
 
@@ -32,11 +45,11 @@ FramePool::FramePool(VideoFormat format, int width, int height, int slots, Place
       uploads_(std::move(uploads)) {
   const auto slot_bytes = static_cast<std::int64_t>(slot_bytes_);
   if (place_ == Place::host) {
-    memory_ = torch::empty({slots, slot_bytes}, torch::kUInt8);
+    memory_ = pool_memory(slots, slot_bytes_, torch::kCPU);
     return;
   }
   const c10::cuda::CUDAGuard guard(device_);  // page-locking memory makes a context, on the current card
-  if (!uploads_) uploads_ = std::make_shared<CardUploads>(slot_bytes_, kUploadSlots, device_);
+  if (!uploads_) uploads_ = std::make_shared<CardUploads>(slot_bytes_, kSlotsForOnePool, device_);
   if (place_ == Place::pinned_host) {
     memory_ = try_pinned(static_cast<std::size_t>(slots * slot_bytes));
     if (memory_.defined()) {
@@ -48,7 +61,7 @@ FramePool::FramePool(VideoFormat format, int width, int height, int slots, Place
                                               slots, format_bytes(static_cast<std::uintmax_t>(slots * slot_bytes))));
     place_ = Place::device;
   }
-  memory_ = torch::empty({slots, slot_bytes}, torch::dtype(torch::kUInt8).device(device_));
+  memory_ = pool_memory(slots, slot_bytes_, device_);
   // The allocator may hand out memory that kernels queued on this stream still use; copies run on another one.
   c10::cuda::getCurrentCUDAStream(device_.index()).synchronize();
   memory_.record_stream(uploads_->stream());  // nor reuse it, when the pool goes, before the copies are over

@@ -131,6 +131,17 @@ TEST(FramePoolTest, RefusesAnotherFormatOrSize) {
   EXPECT_THROW(pool.store(0, view_of(TestPicture({ColorFamily::yuv, SampleType::integer, 10, 1, 1}, 44, 28))), Error);
 }
 
+TEST(FramePoolTest, MoreThanMemoryHoldsIsAnErrorInWords) {
+  try {
+    FramePool(kYuv420P8, 65536, 65536, 40000, FramePool::Place::host, torch::kCPU);  // 234 TiB
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
+    EXPECT_NE(std::string(error.what()).find("40000 frames of 6.0 GiB"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("data.pool_frames"), std::string::npos) << error.what();
+  }
+}
+
 TEST(FramePoolTest, SlotsHoldTheFormatAndLittleMore) {
   EXPECT_EQ(FramePool::bytes_per_slot(kYuv420P8, 1280, 720), 1280u * 720 * 3 / 2);
   EXPECT_EQ(FramePool::bytes_per_slot({ColorFamily::gray, SampleType::floating, 32, 0, 0}, 101, 2), 448u * 2);
