@@ -100,20 +100,36 @@ void choose_audio(VideoWriterOptions& writer, const Script& script, const Clip& 
   writer.audio_duration_s = static_cast<double>(range.size()) * seconds_per_frame;
 }
 
+std::optional<CardId> card_of(const RestorerSession& session) {
+  const GpuFrameTarget* target = session.frame_target();
+  return target ? std::optional(target->card()) : std::nullopt;
+}
+
+// The clip to restore, with its frames on the session's card where that can be.
+Clip input_of(const Script& script, const RestorerSession& session) {
+  const GpuFrameTarget* target = session.frame_target();
+  if (!target) return input_clip(script);
+  const Clip clip = input_clip(script).on_gpu(*target);
+  log::info(clip.describe_frame_path());
+  return clip;
+}
+
 void apply(ApplyArguments& arguments) {
   arguments.clip.args = parse_args(arguments.args);
   if (!std::filesystem::exists(arguments.restore.model)) {
     fail(fmt::format("{}: no such model", arguments.restore.model.string()));
   }
+  if (!std::filesystem::exists(arguments.clip.path)) {  // known before the engine is opened, which takes a moment
+    fail(fmt::format("{}: no such file or folder", arguments.clip.path.string()));
+  }
   refuse_output_over_input(arguments.writer.output, arguments.clip.path);
   if (arguments.writer.output == "-") arguments.writer.standard_output = console::take_stdout();
-  const Script script = open_clip_argument(arguments.clip);
-  const Clip clip = input_clip(script);
-  const ClipInfo& info = clip.info();
-  const FrameRange range = frame_range(arguments.frames, info.frames);
-
   std::unique_ptr<RestorerSession> session;
   engine().open_restorer(arguments.restore, session).raise();
+  const Script script = open_clip_argument(arguments.clip, card_of(*session));
+  const Clip clip = input_of(script, *session);
+  const ClipInfo& info = clip.info();
+  const FrameRange range = frame_range(arguments.frames, info.frames);
 
   WindowReader windows(clip, range, session->window());
   const Frame first = clip.frame(range.begin);

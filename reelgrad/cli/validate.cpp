@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/cli/commands.h"
@@ -47,11 +48,16 @@ nlohmann::json as_json(const ValidateResult& result) {
 }
 
 void validate(ValidateArguments& arguments) {
-  arguments.request.clip.args = parse_args(arguments.args);
+  ValidateRequest& request = arguments.request;
+  request.clip.args = parse_args(arguments.args);
+  if (request.inputs.empty() && std::filesystem::is_directory(request.clip.path)) {
+    fail_usage(fmt::format("{}: a folder of images is a folder of targets: name the folder of their inputs, --input LR",
+                           request.clip.path.string()));
+  }
   ValidateResult result;
   {
     FrameProgress progress("validated frame");
-    engine().validate(arguments.request, progress, result).raise();
+    engine().validate(request, progress, result).raise();
   }
   if (arguments.json) {
     fmt::print("{}\n", as_json(result).dump(2));
@@ -66,12 +72,18 @@ void add_validate(CLI::App& app) {
   auto arguments = std::make_shared<ValidateArguments>();
   CLI::App* command = app.add_subcommand("validate", "Measure a network on a training script: PSNR and SSIM");
   command->footer(
-      "\nCLIP is a .vpy with output 0 = target and output 1 = input. \"bicubic\" is VapourSynth's resize.Bicubic of\n"
-      "output 1. Y is BT.601 luma, as the super-resolution literature measures.");
+      "\nCLIP is a .vpy with output 0 = target and output 1 = input, or a folder of target images, with --input the\n"
+      "folder of their inputs. \"bicubic\" is VapourSynth's resize.Bicubic of the input. Y is BT.601 luma, as the\n"
+      "super-resolution literature measures.");
   command->add_option("MODEL", arguments->request.restore.model, "A .safetensors file, a checkpoint or a run folder")
       ->required();
-  command->add_option("CLIP", arguments->request.clip.path, "A training script (.vpy)")->required();
-  command->add_option("--frames", arguments->request.frames, "Only these frames: first:end; \"0.8:\" is the last fifth")
+  command->add_option("CLIP", arguments->request.clip.path, "A training script (.vpy) or a folder of images")
+      ->required();
+  command->add_option("--input", arguments->request.inputs, "With a folder of target images: the folder of inputs")
+      ->type_name("DIR");
+  command
+      ->add_option("--frames", arguments->request.frames,
+                   "Only these frames (or images): first:end; \"0.8:\" is the last fifth")
       ->type_name("A:B");
   add_args_option(*command, arguments->args);
   add_restore_options(*command, arguments->request.restore);

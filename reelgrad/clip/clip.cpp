@@ -205,6 +205,12 @@ const FramePath& Clip::frame_path() const {
   return impl_->path;
 }
 
+std::string Clip::describe_frame_path() const {
+  const FramePath& path = impl_->path;
+  return fmt::format("{}: frames come {}{}", impl_->name, path.gpu ? "on the card" : "through host memory",
+                     path.why.empty() ? "" : fmt::format(" ({})", path.why));
+}
+
 Frame Clip::frame(std::int64_t n) const {
   check_frame_number(*this, n);
   return impl_->wrap(impl_->fetch(n), n);
@@ -225,7 +231,6 @@ Clip Clip::on_gpu(const GpuFrameTarget& target) const {
         core.api(), &vulkan::table(core.api()), core.core(), impl_->source.get(), info.format, info.width, info.height};
     auto pictures = std::make_shared<PicturesInTransit>();
     VSNode* sink = make_gpu_sink(source, target.open_reader(), pictures);
-    if (!sink) fail("VapourSynth cannot make a filter");
     const Clip read(std::make_shared<Impl>(impl_, sink, std::move(pictures)));
     read.frame(0);
     return read;

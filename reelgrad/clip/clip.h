@@ -33,6 +33,7 @@ class Clip {
   const ClipInfo& info() const;
   const std::string& name() const;  // "sr2x.vpy, output 1", for messages
   const FramePath& frame_path() const;
+  std::string describe_frame_path() const;  // "sr2x.vpy, output 1: frames come on the card (…)", for a person
 
   // Waits for one frame. The error of a failing frame carries the clip's name, the number asked for and the filter's
   // text.
@@ -89,6 +90,8 @@ Script open_named_clip(const std::filesystem::path& path, const OpenOptions& opt
 struct ClipPair {
   Clip target, input;
   int scale = 1;
+
+  ClipPair on_gpu(const GpuFrameTarget& card) const;  // Clip::on_gpu of both
 };
 
 // Checks what design.md asks of a training script: both outputs there, equal length, target = scale × input. Throws

@@ -17,7 +17,7 @@ Frame::Impl::Impl(std::shared_ptr<const Core> owner, const VSFrame* owned_frame,
     : core(std::move(owner)), frame(owned_frame), number(frame_number), picture(std::move(on_card)) {
   const VSAPI* api = core->api();
   const VSMap* props = api->getFramePropertiesRO(frame);
-  view = picture ? FrameView{info->format, info->width, info->height, {}, color_props(props, api)}
+  view = picture ? FrameView{info->format, info->width, info->height, {}, color_props(props, api), picture.get()}
                  : frame_view(frame, api);
   duration = rational_prop(props, "_DurationNum", "_DurationDen", api);
   sample_aspect = rational_prop(props, "_SARNum", "_SARDen", api);

@@ -24,12 +24,13 @@ struct MutablePlaneView {
   std::ptrdiff_t stride_bytes = 0;
 };
 
-// A picture in host memory without its owner. Valid while the frame it was taken from lives.
+// A picture without its owner. Valid while the frame it was taken from lives.
 struct FrameView {
   VideoFormat format;
   int width = 0, height = 0;
   std::array<PlaneView, 3> planes;
   ColorProps color;
+  const GpuPicture* gpu = nullptr;  // the picture where it is in a card's memory: then there are no planes
 };
 
 // Where a picture is to be written.
@@ -48,8 +49,8 @@ class Frame {
   explicit operator bool() const { return impl_ != nullptr; }
 
   std::int64_t number() const;
-  FrameView view() const;  // without planes when the picture is in a card's memory
-  // Of a clip made by Clip::on_gpu, as its target's reader made it; else nullptr, and view() has the planes.
+  FrameView view() const;
+  // Of a clip made by Clip::on_gpu, as its target's reader made it: view() without an end. Else nullptr.
   std::shared_ptr<const GpuPicture> gpu_picture() const;
   Rational duration() const;       // _DurationNum/_DurationDen in seconds; 0/1 when not set
   Rational sample_aspect() const;  // _SARNum/_SARDen; 0/1 when not set

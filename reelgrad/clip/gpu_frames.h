@@ -26,12 +26,17 @@ struct FramePath {
   std::string why;
 };
 
-// One plane: rows of `stride_bytes`, the first of them `offset` bytes into an allocation.
-struct GpuPlane {
-  Descriptor memory;             // the allocation as an opaque file descriptor
-  std::uint64_t memory_id = 0;   // of the allocation: the same each time, while the descriptor is another one
+// Where a plane lies: `offset` bytes into an allocation.
+struct MemoryPlace {
+  std::uint64_t memory_id = 0;   // of the allocation: never another's
   std::size_t memory_bytes = 0;  // of the allocation
   std::size_t offset = 0;
+  bool operator==(const MemoryPlace&) const = default;
+};
+
+// One plane: rows of `stride_bytes`, the first of them at `memory`.
+struct GpuPlane {
+  MemoryPlace memory;
   std::ptrdiff_t stride_bytes = 0;
   std::uint64_t semaphore = 0;    // the timeline semaphore that says when the plane is complete; 0: it is
   std::uint64_t ready_value = 0;  // the value to wait for
@@ -41,7 +46,9 @@ struct GpuFrame {
   VideoFormat format;
   int width = 0, height = 0;
   std::array<GpuPlane, 3> planes;
-  // A semaphore as an opaque file descriptor, each time another one. To be called during read() only.
+  // A plane's allocation and a semaphore as opaque file descriptors, each time another one. They take long. To be
+  // called during read() only.
+  std::function<Descriptor(int plane)> export_memory;
   std::function<Descriptor(std::uint64_t semaphore)> export_semaphore;
   // Keeps the frame; to be let go once it has been read.
   std::shared_ptr<const void> owner;

@@ -1,11 +1,9 @@
 #include "reelgrad/clip/gpu_sink.h"
 
-#include <fmt/format.h>
-
-#include <array>
 #include <utility>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/clip/core.h"
 #include "reelgrad/clip/vs_convert.h"
 
 namespace reelgrad {
@@ -13,83 +11,45 @@ namespace {
 
 constexpr const char* kTicket = "_ReelgradTicket";
 
-using ErrorText = std::array<char, 512>;
-
 struct Sink {
-  GpuSource source;  // owns its node
+  Sink(const GpuSource& from, std::unique_ptr<GpuFrameReader> reader, std::shared_ptr<PicturesInTransit> in_transit)
+      : api(from.api),
+        node(api->addNodeRef(from.node), FreeNode{api}),
+        info(*api->getVideoInfo(from.node)),
+        input(from, std::move(reader)),
+        pictures(std::move(in_transit)) {
+    api->queryVideoFormat(&info.format, cfGray, stInteger, 8, 0, 0, from.core);
+    info.width = info.height = 1;
+  }
+
+  const VSAPI* api;
+  Node node;  // keeps the source's
   VSVideoInfo info;
-  std::unique_ptr<GpuFrameReader> reader;
+  GpuInput input;
   std::shared_ptr<PicturesInTransit> pictures;
-
-  ~Sink() {
-    reader.reset();  // lets go of frames, which must be gone before the source
-    source.api->freeNode(source.node);
-  }
 };
-
-Descriptor export_semaphore(const Sink& sink, std::uint64_t semaphore) {
-  vulkan::VSVulkanExportedSemaphore exported{};
-  ErrorText error{};
-  if (sink.source.vk->exportGPUSemaphore(sink.source.core, reinterpret_cast<vulkan::VkSemaphore>(semaphore), &exported,
-                                         error.data(), error.size()) != 0) {
-    fail(fmt::format("VapourSynth cannot export a semaphore: {}", error.data()));
-  }
-  return Descriptor(static_cast<int>(exported.handle));
-}
-
-GpuPlane export_plane(const Sink& sink, const VSFrame* frame, int plane) {
-  vulkan::VSVulkanPlaneInfo info{};
-  vulkan::VSVulkanExportedMemory memory{};
-  ErrorText error{};
-  if (sink.source.vk->getGPUPlane(frame, plane, &info) != 0) fail(fmt::format("plane {} is not on the card", plane));
-  if (sink.source.vk->exportGPUPlane(frame, plane, &memory, error.data(), error.size()) != 0) {
-    fail(fmt::format("VapourSynth cannot export plane {}: {}", plane, error.data()));
-  }
-  return {.memory = Descriptor(static_cast<int>(memory.handle)),
-          .memory_id = memory.memoryId,
-          .memory_bytes = memory.memorySize,
-          .offset = memory.offset,
-          .stride_bytes = sink.source.api->getStride(frame, plane),
-          .semaphore = reinterpret_cast<std::uint64_t>(info.readySemaphore),
-          .ready_value = info.readyValue};
-}
-
-GpuFrame export_frame(const Sink& sink, std::shared_ptr<const VSFrame> frame) {
-  GpuFrame exported{.format = sink.source.format, .width = sink.source.width, .height = sink.source.height};
-  for (int plane = 0; plane < exported.format.planes(); ++plane) {
-    exported.planes[plane] = export_plane(sink, frame.get(), plane);
-  }
-  exported.export_semaphore = [&sink](std::uint64_t semaphore) { return export_semaphore(sink, semaphore); };
-  exported.owner = std::move(frame);
-  return exported;
-}
 
 // The frame that VapourSynth carries.
 VSFrame* make_envelope(const Sink& sink, const VSFrame* frame, VSCore* core) {
-  const VSAPI* api = sink.source.api;
+  const VSAPI* api = sink.api;
   VSFrame* envelope = api->newVideoFrame(&sink.info.format, sink.info.width, sink.info.height, frame, core);
   api->mapDeleteKey(api->getFramePropertiesRW(envelope), "_Alpha");  // a frame on the card, which this one is not
   return envelope;
 }
 
-const VSFrame* read_frame(const Sink& sink, int n, VSFrameContext* context, VSCore* core) {
-  const VSAPI* api = sink.source.api;
-  ErrorText error{};
-  const VSFrame* exportable =
-      sink.source.vk->getExportableFrameFilter(n, sink.source.node, context, error.data(), error.size());
-  if (!exportable) fail(fmt::format("VapourSynth cannot hand the frame over: {}", error.data()));
-  const std::shared_ptr<const VSFrame> frame(exportable, [api](const VSFrame* owned) { api->freeFrame(owned); });
-  auto picture = sink.reader->read(export_frame(sink, frame));
-  VSFrame* envelope = make_envelope(sink, exportable, core);
-  api->mapSetInt(api->getFramePropertiesRW(envelope), kTicket, sink.pictures->leave(std::move(picture)), maReplace);
+const VSFrame* read_frame(Sink& sink, int n, VSFrameContext* context, VSCore* core) {
+  GpuInput::Taken taken = sink.input.take(n, context);
+  VSFrame* envelope = make_envelope(sink, taken.frame.get(), core);
+  VSMap* props = sink.api->getFramePropertiesRW(envelope);
+  sink.api->mapSetInt(props, kTicket, sink.pictures->leave(std::move(taken.picture)), maReplace);
   return envelope;
 }
 
 const VSFrame* VS_CC sink_frame(int n, int reason, void* instance, void**, VSFrameContext* context, VSCore* core,
                                 const VSAPI* api) {
-  const Sink& sink = *static_cast<const Sink*>(instance);
+  Sink& sink = *static_cast<Sink*>(instance);
   if (reason == arInitial) {
-    api->requestFrameFilter(n, sink.source.node, context);
+    api->requestFrameFilter(n, sink.node.get(), context);
     return nullptr;
   }
   if (reason != arAllFramesReady) return nullptr;
@@ -129,16 +89,14 @@ std::size_t PicturesInTransit::size() const {
 VSNode* make_gpu_sink(const GpuSource& source, std::unique_ptr<GpuFrameReader> reader,
                       std::shared_ptr<PicturesInTransit> pictures) {
   const VSAPI* api = source.api;
-  auto sink = std::make_unique<Sink>(source, *api->getVideoInfo(source.node), std::move(reader), std::move(pictures));
-  sink->source.node = api->addNodeRef(source.node);
-  api->queryVideoFormat(&sink->info.format, cfGray, stInteger, 8, 0, 0, source.core);
-  sink->info.width = sink->info.height = 1;
+  auto sink = std::make_unique<Sink>(source, std::move(reader), std::move(pictures));
   // The only consumer, and strictly spatial: the source then keeps no cache and hands its planes over in place.
   const VSFilterDependency dependency{source.node, rpStrictSpatial};
   Sink* instance = sink.release();  // VapourSynth's from here on
   VSNode* node = api->createVideoFilter2("reelgrad.OnCard", &instance->info, sink_frame, free_sink, fmParallel,
                                          &dependency, 1, instance, source.core);
-  if (node) api->setCacheMode(node, cmForceDisable);  // a picture has one ticket, good for one frame
+  if (!node) fail("VapourSynth cannot make a filter");
+  api->setCacheMode(node, cmForceDisable);  // a picture has one ticket, good for one frame
   return node;
 }
 

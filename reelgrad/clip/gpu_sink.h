@@ -6,8 +6,7 @@
 #include <memory>
 #include <mutex>
 
-#include "reelgrad/clip/gpu_frames.h"
-#include "reelgrad/clip/vs_vulkan.h"
+#include "reelgrad/clip/gpu_input.h"
 
 namespace reelgrad {
 
@@ -26,17 +25,8 @@ class PicturesInTransit {
   std::int64_t next_ticket_ = 1;
 };
 
-struct GpuSource {
-  const VSAPI* api;
-  const vulkan::Api* vk;
-  VSCore* core;
-  VSNode* node;  // of frames in the card's memory; stays the caller's
-  VideoFormat format;
-  int width, height;
-};
-
 // A filter whose frames carry the properties of the source's and a ticket for what `reader` made of them. The caller
-// owns the node. nullptr when VapourSynth makes none.
+// owns the node. Throws when VapourSynth makes none.
 VSNode* make_gpu_sink(const GpuSource& source, std::unique_ptr<GpuFrameReader> reader,
                       std::shared_ptr<PicturesInTransit> pictures);
 

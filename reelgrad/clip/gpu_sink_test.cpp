@@ -46,7 +46,38 @@ int VS_CC export_plane(const VSFrame* frame, int plane, vulkan::VSVulkanExported
   return 0;
 }
 
-int VS_CC plane_info(const VSFrame*, int plane, vulkan::VSVulkanPlaneInfo* info) {
+// All planes in one allocation, which begins at 64.
+std::atomic<int> exports_of_one = 0;
+int VS_CC export_of_one(const VSFrame* frame, int plane, vulkan::VSVulkanExportedMemory* out, char*, int) {
+  ++exports_of_one;
+  out->memoryId = 64;
+  out->memorySize = std::uint64_t{1} << 56;
+  out->offset = reinterpret_cast<std::uint64_t>(vs()->getReadPtr(frame, plane)) - 64;
+  out->handle = a_descriptor();
+  return 0;
+}
+
+// Addresses "on the card" are those in memory.
+std::uint64_t address_of(vulkan::VkDevice, const vulkan::VkBufferDeviceAddressInfo* info) {
+  return reinterpret_cast<std::uint64_t>(info->buffer);
+}
+
+std::uint64_t scrambled_address(vulkan::VkDevice, const vulkan::VkBufferDeviceAddressInfo* info) {
+  return reinterpret_cast<std::uint64_t>(info->buffer) * 3;
+}
+
+template <vulkan::PFN_vkGetBufferDeviceAddress kAddress>
+int VS_CC handles(VSCore*, vulkan::VSVulkanCoreHandles* out, char*, int) {
+  out->getInstanceProcAddr = [](vulkan::VkInstance, const char* name) {
+    const bool known = std::string_view(name) == "vkGetBufferDeviceAddress";
+    return known ? reinterpret_cast<vulkan::PFN_vkVoidFunction>(kAddress) : nullptr;
+  };
+  return 0;
+}
+
+int VS_CC plane_info(const VSFrame* frame, int plane, vulkan::VSVulkanPlaneInfo* info) {
+  info->buffer = reinterpret_cast<vulkan::VkBuffer>(const_cast<std::uint8_t*>(vs()->getReadPtr(frame, plane)));
+  info->bufferSize = static_cast<std::uint64_t>(vs()->getStride(frame, plane)) * vs()->getFrameHeight(frame, plane);
   info->readySemaphore = reinterpret_cast<vulkan::VkSemaphore>(kSemaphore);
   info->readyValue = 100 + plane;
   return 0;
@@ -61,10 +92,18 @@ const VSFrame* VS_CC exportable_frame(int n, VSNode* node, VSFrameContext* conte
   return vs()->getFrameFilter(n, node, context);
 }
 
-constexpr vulkan::Api kVulkan{.getGPUPlane = plane_info,
+constexpr vulkan::Api kVulkan{.getVulkanHandles = handles<address_of>,
+                              .getGPUPlane = plane_info,
                               .exportGPUPlane = export_plane,
                               .exportGPUSemaphore = export_semaphore,
                               .getExportableFrameFilter = exportable_frame};
+
+template <vulkan::PFN_vkGetBufferDeviceAddress kAddress>
+constexpr vulkan::Api kOneAllocation{.getVulkanHandles = handles<kAddress>,
+                                     .getGPUPlane = plane_info,
+                                     .exportGPUPlane = export_of_one,
+                                     .exportGPUSemaphore = export_semaphore,
+                                     .getExportableFrameFilter = exportable_frame};
 
 struct CopiedPicture : GpuPicture {
   std::string bytes;  // rows of all planes
@@ -87,21 +126,24 @@ class CopyingReader : public GpuFrameReader {
   }
 
  private:
-  static void append(const GpuFrame& frame, int p, std::string& bytes) {
+  void append(const GpuFrame& frame, int p, std::string& bytes) {
     const GpuPlane& plane = frame.planes[p];
-    EXPECT_TRUE(plane.memory);
+    if (p == 0 && !memory_opened_.exchange(true)) {
+      EXPECT_TRUE(frame.export_memory(p));
+    }
     EXPECT_EQ(plane.semaphore, kSemaphore);
     EXPECT_EQ(plane.ready_value, 100u + p);
     const auto row =
         static_cast<std::size_t>(frame.format.plane_width(frame.width, p)) * frame.format.bytes_per_sample();
     for (int y = 0; y < frame.format.plane_height(frame.height, p); ++y) {
-      const auto at = plane.memory_id + plane.offset + y * plane.stride_bytes;
-      EXPECT_LE(at + row, plane.memory_id + plane.memory_bytes);
+      const auto at = plane.memory.memory_id + plane.memory.offset + y * plane.stride_bytes;
+      EXPECT_LE(at + row, plane.memory.memory_id + plane.memory.memory_bytes);
       bytes.append(reinterpret_cast<const char*>(at), row);
     }
   }
 
   std::atomic<int>& alive_;
+  std::atomic<bool> memory_opened_ = false;
   std::mutex mutex_;
   std::shared_ptr<const void> last_;
 };
@@ -127,13 +169,13 @@ constexpr const char* kFrames =
 class SinkWithoutACard : public testing::Test {
  protected:
   // The clip and the same one read "on the card".
-  std::pair<Clip, Clip> open(int width = 31) {
+  std::pair<Clip, Clip> open(int width = 31, const vulkan::Api& vk = kVulkan) {
     std::string text = kFrames;
     text.replace(text.find("@WIDTH@"), 7, std::to_string(width));
     const Clip clip = test::output(folder_.script("f.vpy", text));
     const Clip::Impl& impl = clip.impl();
     auto pictures = std::make_shared<PicturesInTransit>();
-    VSNode* sink = make_gpu_sink({impl.core->api(), &kVulkan, impl.core->core(), impl.source.get(), impl.info.format,
+    VSNode* sink = make_gpu_sink({impl.core->api(), &vk, impl.core->core(), impl.source.get(), impl.info.format,
                                   impl.info.width, impl.info.height},
                                  std::make_unique<CopyingReader>(readers_), pictures);
     auto origin = std::make_shared<const Clip::Impl>(impl, "a test");
@@ -172,6 +214,26 @@ TEST_F(SinkWithoutACard, FramesCarryThePicturesAndTheProperties) {
   }
   EXPECT_EQ(bytes(card.frame(42)), test::packed(host.frame(42).view()));
   EXPECT_EQ(card.impl().pictures->size(), 0u);
+}
+
+TEST_F(SinkWithoutACard, AnAllocationThatIsKnownIsNotExportedAgain) {
+  const auto [host, card] = open(31, kOneAllocation<address_of>);
+  const auto read = [&, &host = host, &card = card] {
+    exports_of_one = 0;
+    FrameStream stream(card, 0, 50, {.in_flight = 4});
+    for (int n = 0; n < 50; ++n) EXPECT_EQ(bytes(stream.next().value()), test::packed(host.frame(n).view())) << n;
+    return exports_of_one.load();
+  };
+  EXPECT_LE(read(), AllocationMap::kProofs + 1 + 3 * 4) << "the reader's own, and four frames may prove at once";
+  EXPECT_EQ(read(), 0);
+}
+
+TEST_F(SinkWithoutACard, WhereAddressesTellNothingEveryPlaneIsExported) {
+  const auto [host, card] = open(31, kOneAllocation<scrambled_address>);
+  exports_of_one = 0;
+  FrameStream stream(card, 0, 50, {.in_flight = 4});
+  for (int n = 0; n < 50; ++n) EXPECT_EQ(bytes(stream.next().value()), test::packed(host.frame(n).view())) << n;
+  EXPECT_EQ(exports_of_one, 3 * 50 + 1);
 }
 
 TEST_F(SinkWithoutACard, ErrorsComeInTheirPlace) {

@@ -27,10 +27,6 @@ Clip required_output(const Script& script, int index) {
                          index));
 }
 
-std::string size_text(int width, int height) {
-  return fmt::format("{}x{}", width, height);
-}
-
 // The resize call that makes the pair fit: the input from the target where that divides, else a cropped target first.
 std::string fitting_line(const ClipInfo& target, int scale) {
   const int width = target.width / scale, height = target.height / scale;
@@ -45,6 +41,10 @@ std::string fitting_line(const ClipInfo& target, int scale) {
 }
 
 }  // namespace
+
+ClipPair ClipPair::on_gpu(const GpuFrameTarget& card) const {
+  return {target.on_gpu(card), input.on_gpu(card), scale};
+}
 
 ClipPair training_pair(const Script& script, int scale) {
   const ClipPair pair{required_output(script, 0), required_output(script, 1), scale};
@@ -61,8 +61,8 @@ ClipPair training_pair(const Script& script, int scale) {
     fail_usage(
         fmt::format("{}: output 0 (target) is {}, output 1 (input) {}; with model.scale = {} the target must be "
                     "{}: write {}, or change model.scale",
-                    path, size_text(target.width, target.height), size_text(input.width, input.height), scale,
-                    size_text(input.width * scale, input.height * scale), fitting_line(target, scale)));
+                    path, size_text({target.width, target.height}), size_text({input.width, input.height}), scale,
+                    size_text({input.width * scale, input.height * scale}), fitting_line(target, scale)));
   }
   return pair;
 }

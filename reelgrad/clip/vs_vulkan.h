@@ -11,14 +11,36 @@ namespace reelgrad::vulkan {
 
 // Of vulkan_core.h. Handles are pointers on the 64-bit systems that reelgrad runs on.
 using VkDeviceSize = std::uint64_t;
+using VkInstance = struct VkInstance_T*;
+using VkPhysicalDevice = struct VkPhysicalDevice_T*;
+using VkDevice = struct VkDevice_T*;
 using VkBuffer = struct VkBuffer_T*;
 using VkSemaphore = struct VkSemaphore_T*;
 constexpr std::size_t VK_UUID_SIZE = 16;
 constexpr std::size_t VK_LUID_SIZE = 8;
 constexpr int kOpaqueFd = 1;  // VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT, and the same bit for semaphores
+using PFN_vkVoidFunction = void (*)();
+using PFN_vkGetInstanceProcAddr = PFN_vkVoidFunction (*)(VkInstance, const char* name);
+struct VkBufferDeviceAddressInfo {
+  int type = 1000244001;  // VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO
+  const void* next = nullptr;
+  VkBuffer buffer = nullptr;
+};
+using PFN_vkGetBufferDeviceAddress = std::uint64_t (*)(VkDevice, const VkBufferDeviceAddressInfo*);
 static_assert(sizeof(void*) == 8);
 
 // clang-format off
+struct VSVulkanCoreHandles {
+    VkInstance instance;
+    VkPhysicalDevice physicalDevice;
+    VkDevice device;
+    PFN_vkGetInstanceProcAddr getInstanceProcAddr;
+    uint32_t computeQueueFamily;
+    uint32_t computeQueueIndex;
+    uint32_t transferQueueFamily;
+    uint32_t transferQueueIndex;
+};
+
 struct VSVulkanPlaneInfo {
     VkBuffer buffer;
     VkDeviceSize bufferSize;
@@ -75,7 +97,7 @@ struct Api {
     int (VS_CC *setVulkanDevice)(VSCore* core, int deviceIndex, char* error, int errorSize);
     int (VS_CC *getVulkanCoreInfo)(VSCore* core, VSVulkanCoreInfo* info, char* error, int errorSize);
     void (VS_CC *setMaxVRAMUse)();
-    void (VS_CC *getVulkanHandles)();
+    int (VS_CC *getVulkanHandles)(VSCore* core, VSVulkanCoreHandles* handles, char* error, int errorSize);
     void (VS_CC *getVulkanFunctions)();
     void (VS_CC *lockVulkanQueue)();
     void (VS_CC *unlockVulkanQueue)();
@@ -121,6 +143,23 @@ struct Api {
 // The table has no version of its own: it is this one in VapourSynth API 4.3 from R81 on, and moves with the API.
 constexpr int kApiVersion = VS_MAKE_VERSION(4, 3);
 constexpr int kFirstCore = 81;
+
+// A plane's address on its card: VapourSynth makes them all with that usage.
+class AddressOf {
+ public:
+  explicit AddressOf(const VSVulkanCoreHandles& handles)
+      : device_(handles.device),
+        ask_(reinterpret_cast<PFN_vkGetBufferDeviceAddress>(
+            handles.getInstanceProcAddr(handles.instance, "vkGetBufferDeviceAddress"))) {}
+  std::uint64_t operator()(VkBuffer buffer) const {
+    const VkBufferDeviceAddressInfo info{.buffer = buffer};
+    return ask_(device_, &info);
+  }
+
+ private:
+  VkDevice device_;
+  PFN_vkGetBufferDeviceAddress ask_;
+};
 
 inline const Api& table(const VSAPI* api) {
   return *reinterpret_cast<const Api*>(api->getVulkanAPI());

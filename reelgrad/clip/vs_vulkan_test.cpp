@@ -51,8 +51,8 @@ TEST(VsVulkan, IsTheInstalledHeaders) {
   if (!std::filesystem::exists(installed)) GTEST_SKIP() << "VapourSynth was installed without " << installed;
   if (!std::filesystem::exists(source)) GTEST_SKIP() << "this machine has no sources: no " << source;
   const std::string theirs = read_bytes(installed), ours = read_bytes(source);
-  for (const char* name : {"VSVulkanPlaneInfo", "VSVulkanExportedMemory", "VSVulkanExportedSemaphore",
-                           "VSVulkanCoreInfo", "VSVulkanDeviceListEntry"}) {
+  for (const char* name : {"VSVulkanCoreHandles", "VSVulkanPlaneInfo", "VSVulkanExportedMemory",
+                           "VSVulkanExportedSemaphore", "VSVulkanCoreInfo", "VSVulkanDeviceListEntry"}) {
     EXPECT_EQ(struct_body(ours, name), struct_body(theirs, name));
   }
   const std::vector<std::string> functions = function_names(struct_body(ours, "Api"));

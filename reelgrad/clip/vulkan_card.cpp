@@ -91,6 +91,7 @@ CardSupport use_card(const VSAPI* api, VSCore* core, const CardId& card) {
 }
 
 std::string export_refusal(const VSAPI* api, VSCore* core, const CardId& card) {
+  if (std::string refusal = api_refusal(api, core); !refusal.empty()) return refusal;
   ErrorText error{};
   VSVulkanCoreInfo info{};
   if (vulkan::table(api).getVulkanCoreInfo(core, &info, error.data(), error.size()) != 0) {

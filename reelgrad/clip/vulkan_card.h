@@ -18,8 +18,8 @@ struct CardSupport {
 // Sees to it that the core will make frames on `card` when it makes any on a card, which it must not have done yet.
 CardSupport use_card(const VSAPI* api, VSCore* core, const CardId& card);
 
-// Why frames that such a core has made on the card cannot be handed over; empty: they can. Starts Vulkan in this core,
-// which a core without such frames does not need.
+// Why frames that a core has made on a card cannot be handed over to `card`; empty: they can. Starts Vulkan in this
+// core, which a core without such frames does not need.
 std::string export_refusal(const VSAPI* api, VSCore* core, const CardId& card);
 
 }  // namespace reelgrad

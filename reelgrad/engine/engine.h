@@ -15,6 +15,7 @@
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/clip/frame.h"
+#include "reelgrad/clip/gpu_frames.h"
 #include "reelgrad/config/config.h"
 #include "reelgrad/config/run_mode.h"
 
@@ -89,6 +90,9 @@ class RestorerSession {
   virtual ~RestorerSession() = default;
   virtual int scale() const = 0;
   virtual int window() const = 0;  // frames that restore() wants, the middle one is restored
+  // The card that restores, as the place that frames come to (Clip::on_gpu, of a clip that was opened for its card()):
+  // restore() takes their views. The session's; nullptr on the CPU. Its readers throw std::exception.
+  virtual const GpuFrameTarget* frame_target() const = 0;
   // Throwless; see Restorer::restore.
   virtual Status restore(const std::vector<FrameView>& window, const std::string& clip_name, std::int64_t frame,
                          const MutableFrameView& out) = 0;
@@ -97,8 +101,9 @@ class RestorerSession {
 
 struct ValidateRequest {
   RestoreRequest restore;
-  ClipArgument clip;   // a training script
-  std::string frames;  // range, empty: all
+  ClipArgument clip;             // a training script, or a folder of targets
+  std::string frames;            // range of frames or images, empty: all
+  std::filesystem::path inputs;  // the folder of the targets' inputs; empty: clip is a script
 };
 
 struct ValidatedClip {
@@ -135,7 +140,7 @@ class Engine {
   virtual Status inspect_model(const std::filesystem::path& model, InspectResult& result) = 0;
 };
 
-inline constexpr int kEngineVersion = 1;  // of this header's layout
+inline constexpr int kEngineVersion = 2;  // of this header's layout
 
 // Finds torch, checks its version, opens it and the engine, once a process. `sink` receives the engine's messages.
 // Throws no_device when torch or the engine cannot be opened, naming both paths and the remedy. Thread-safe.

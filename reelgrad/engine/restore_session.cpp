@@ -9,6 +9,7 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/engine/guarded.h"
 #include "reelgrad/frames/color_props.h"
+#include "reelgrad/frames/gpu_plane_import.h"
 #include "reelgrad/record/run_folder.h"
 #include "reelgrad/restore/restorer.h"
 #include "reelgrad/restore/validation.h"
@@ -42,10 +43,12 @@ Restorer make_restorer(const RestoreRequest& request) {
 
 class Session : public RestorerSession {
  public:
-  explicit Session(Restorer restorer) : restorer_(std::move(restorer)) {}
+  explicit Session(Restorer restorer)
+      : restorer_(std::move(restorer)), frame_target_(reelgrad::frame_target(restorer_.device())) {}
 
   int scale() const override { return restorer_.info().scale; }
   int window() const override { return restorer_.info().window; }
+  const GpuFrameTarget* frame_target() const override { return frame_target_.get(); }
   Status restore(const std::vector<FrameView>& window, const std::string& clip_name, std::int64_t frame,
                  const MutableFrameView& out) override {
     return guarded([&] { restorer_.restore(window, clip_name, frame, out); });
@@ -54,11 +57,38 @@ class Session : public RestorerSession {
 
  private:
   Restorer restorer_;
+  std::unique_ptr<CudaFrameTarget> frame_target_;
 };
 
-Script open_clip(const ClipArgument& clip, Observer& observer) {
-  return open_named_clip(clip.path,
-                         {.args = clip.args, .on_progress = [&](const std::string& text) { observer.status(text); }});
+OpenOptions open_options(const ClipArgument& clip, Observer& observer) {
+  return {.args = clip.args, .on_progress = [&observer](const std::string& text) { observer.status(text); }};
+}
+
+// Both sides, with their frames on the card where that can be.
+ClipPair open_pair(const ClipArgument& clip, const Restorer& restorer, Observer& observer) {
+  OpenOptions options = open_options(clip, observer);
+  options.card = card_of(restorer.device());
+  const ClipPair pair = training_pair(open_named_clip(clip.path, options), restorer.info().scale);
+  const auto target = frame_target(restorer.device());
+  return target ? pair.on_gpu(*target) : pair;
+}
+
+FrameRange range_of(const ValidateRequest& request, std::int64_t frames) {
+  return request.frames.empty() ? FrameRange{0, frames} : parse_frame_range(request.frames, frames, "--frames");
+}
+
+std::vector<ValidationClip> clips_to_measure(const ValidateRequest& request, const Restorer& restorer,
+                                             Observer& observer) {
+  if (!request.inputs.empty()) {
+    const ImagePairs images = ImagePairs::open(request.inputs, request.clip.path, restorer.info().scale,
+                                               open_options(request.clip, observer));
+    return image_clips(images, range_of(request, static_cast<std::int64_t>(images.list().size())));
+  }
+  ValidationClip clip{request.clip.path.filename().string(), open_pair(request.clip, restorer, observer)};
+  const FrameRange range = range_of(request, clip.pair.target.info().frames);
+  clip.begin = range.begin;
+  clip.end = range.end;
+  return {std::move(clip)};
 }
 
 QualityNumbers numbers(const QualityScores& scores) {
@@ -73,16 +103,9 @@ std::unique_ptr<RestorerSession> open_restore_session(const RestoreRequest& requ
 
 void validate_session(const ValidateRequest& request, Observer& observer, ValidateResult& result) {
   Restorer restorer = make_restorer(request.restore);
-  const Script script = open_clip(request.clip, observer);
-  ValidationClip clip{request.clip.path.filename().string(), training_pair(script, restorer.info().scale)};
-  clip.end = clip.pair.target.info().frames;
-  if (!request.frames.empty()) {
-    const FrameRange range = parse_frame_range(request.frames, clip.end, "--frames");
-    clip.begin = range.begin;
-    clip.end = range.end;
-  }
+  const std::vector<ValidationClip> clips = clips_to_measure(request, restorer, observer);
   const std::vector<ClipScores> scores =
-      measure(restorer, {clip}, request.restore.overrides, [&](std::int64_t done, std::int64_t total) {
+      measure(restorer, clips, request.restore.overrides, [&](std::int64_t done, std::int64_t total) {
         observer.frames_done(done, total);
         return !observer.stop_requested();
       });
@@ -96,7 +119,7 @@ void validate_session(const ValidateRequest& request, Observer& observer, Valida
 
 void preview_session(const PreviewRequest& request, Observer& observer) {
   Restorer restorer = make_restorer(request.restore);
-  const Script script = open_clip(request.clip, observer);
+  const Script script = open_named_clip(request.clip.path, open_options(request.clip, observer));
   ValidationClip clip{request.clip.path.filename().string()};
   if (script.output(0) && script.output(1)) {
     clip.pair = training_pair(script, restorer.info().scale);

@@ -36,8 +36,9 @@ Script open_script(const ScriptConfig& script, std::optional<CardId> card, Obser
   return Script::open(script.path, options);
 }
 
-ValidationClip validation_clip(const ScriptConfig& script, int scale, Observer& observer) {
-  ClipPair pair = training_pair(open_script(script, std::nullopt, observer), scale);
+ValidationClip validation_clip(const ScriptConfig& script, int scale, torch::Device device, Observer& observer) {
+  ClipPair pair = training_pair(open_script(script, card_of(device), observer), scale);
+  if (const auto card = frame_target(device)) pair = pair.on_gpu(*card);
   const std::int64_t frames = pair.target.info().frames;
   const std::int64_t end = script.end < 0 ? frames : script.end;
   if (script.start >= end || end > frames) {
@@ -47,12 +48,8 @@ ValidationClip validation_clip(const ScriptConfig& script, int scale, Observer& 
   return {script.path.filename().string(), std::move(pair), script.start, end};
 }
 
-// Each picture by itself: they differ in size.
 void add_images(std::vector<ValidationClip>& clips, const ImagePairs& images, FrameRange range) {
-  for (std::int64_t i = range.begin; i < range.end; ++i) {
-    const auto index = static_cast<std::size_t>(i);
-    clips.push_back({images.list()[index].target.filename().string(), images.clips({index}), 0, 1});
-  }
+  for (ValidationClip& clip : image_clips(images, range)) clips.push_back(std::move(clip));
 }
 
 void add_pairs(std::vector<ValidationClip>& clips, const PairsConfig& pairs, int scale, Observer& observer) {
@@ -62,10 +59,10 @@ void add_pairs(std::vector<ValidationClip>& clips, const PairsConfig& pairs, int
 
 // From scripts and images of its own, or from the frames that training leaves out of its scripts and images; else none.
 std::vector<ValidationClip> validation_clips(const Config& config, const std::vector<TrainingClip>& training,
-                                             Observer& observer) {
+                                             torch::Device device, Observer& observer) {
   std::vector<ValidationClip> clips;
   for (const ScriptConfig& script : config.validation.script) {
-    clips.push_back(validation_clip(script, config.model.scale, observer));
+    clips.push_back(validation_clip(script, config.model.scale, device, observer));
   }
   for (const PairsConfig& pairs : config.validation.pairs) add_pairs(clips, pairs, config.model.scale, observer);
   if (!clips.empty() || config.validation.frames.empty()) return clips;
@@ -89,11 +86,7 @@ void say_frame_paths(const std::vector<TrainingClip>& clips) {
   std::set<int> said;  // a script may have given several spans
   for (const TrainingClip& clip : clips) {
     if (!said.insert(clip.span.script).second) continue;
-    for (const Clip& side : {clip.pair.target, clip.pair.input}) {
-      const FramePath& path = side.frame_path();
-      log::info(fmt::format("{}: frames come {}{}", side.name(), path.gpu ? "on the card" : "through host memory",
-                            path.why.empty() ? "" : fmt::format(" ({})", path.why)));
-    }
+    for (const Clip& side : {clip.pair.target, clip.pair.input}) log::info(side.describe_frame_path());
   }
 }
 
@@ -167,8 +160,8 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
   std::vector<TrainingClip> clips = open_training_clips(
       config, [&](const ScriptConfig& script) { return open_script(script, card_of(device), observer); },
       with_progress(observer));
-  std::vector<ValidationClip> validation = validation_clips(config, clips, observer);
-  keep_on_card(clips, device);  // validation takes all frames through host memory
+  keep_on_card(clips, device);
+  std::vector<ValidationClip> validation = validation_clips(config, clips, device, observer);
   const NetworkSpec spec = network_spec(config);
   const std::shared_ptr<Network> network = starting_network(config, spec, request.mode);
   std::unique_ptr<Validator> validator;

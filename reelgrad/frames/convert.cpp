@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/frames/gpu_plane_import.h"
 #include "reelgrad/frames/packed_picture.h"
 #include "reelgrad/frames/pinned_memory.h"
 
@@ -110,16 +111,25 @@ torch::Tensor to_tensor(const FrameView& frame, const ColorSpec& color, NetworkC
                         const TensorForm& form) {
   const GatherSpec spec{frame.format, color, to, form.filter, kernel_type(form.dtype)};
   const torch::Tensor image = empty_image(channels(to), frame.height, frame.width, form, device);
-  CropJob job{.source = picture_ref(frame), .width = frame.width, .height = frame.height, .out = image_ref(image)};
+  CropJob job{.width = frame.width, .height = frame.height, .out = image_ref(image)};
   if (device.is_cpu()) {
+    const HostView host(frame);
+    job.source = picture_ref(host.get());
     for_strips(frame.height, [&](int begin, int end) { cpu::gather_rows(spec, job, begin, end); });
     return image;
   }
   const c10::cuda::CUDAGuard guard(device);
+  const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream(device.index());
+  if (const DevicePicture* picture = device_picture(frame)) {
+    picture->wait_on(stream);
+    job.source = picture->ref();
+    cuda::gather(spec, {&job, 1}, stream.stream());
+    return image;
+  }
   const PackedLayout layout(frame.format, frame.width, frame.height);
   const torch::Tensor block = upload(frame, layout, device);
   job.source = packed_ref(layout, bytes_of(block), frame.format, frame.width, frame.height);
-  cuda::gather(spec, {&job, 1}, c10::cuda::getCurrentCUDAStream(device.index()).stream());
+  cuda::gather(spec, {&job, 1}, stream.stream());
   return image;
 }
 

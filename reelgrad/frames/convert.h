@@ -25,8 +25,8 @@ struct TensorForm {
   ChromaFilter filter = ChromaFilter::bicubic;
 };
 
-// [C, H, W] on `device` in the given form, not clamped. The picture crosses to the card in its own format. On the
-// device's current stream; the frame may be freed on return.
+// [C, H, W] on `device` in the given form, not clamped. The picture crosses to the card in its own format, unless it is
+// on that card already. On the device's current stream; the frame may be freed on return.
 torch::Tensor to_tensor(const FrameView& frame, const ColorSpec& color, NetworkColor to, torch::Device device,
                         const TensorForm& form = {});
 

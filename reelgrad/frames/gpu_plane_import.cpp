@@ -58,15 +58,15 @@ bool is_complete(const Event& event) {
 // An allocation of VapourSynth's, open in CUDA. Nothing may be reading it when it goes.
 class ImportedMemory {
  public:
-  ImportedMemory(GpuPlane& plane, ImportCounters& counters) : counters_(counters) {
+  ImportedMemory(Descriptor exported, std::size_t bytes, ImportCounters& counters) : counters_(counters) {
     cudaExternalMemoryHandleDesc memory{};
     memory.type = cudaExternalMemoryHandleTypeOpaqueFd;
-    memory.handle.fd = plane.memory.get();
-    memory.size = plane.memory_bytes;
+    memory.handle.fd = exported.get();
+    memory.size = bytes;
     check(cudaImportExternalMemory(&memory_, &memory), "opening VapourSynth's memory");
-    static_cast<void>(plane.memory.release());  // CUDA's from now on
+    static_cast<void>(exported.release());  // CUDA's from now on
     cudaExternalMemoryBufferDesc buffer{};
-    buffer.size = plane.memory_bytes;
+    buffer.size = bytes;
     const cudaError_t mapped = cudaExternalMemoryGetMappedBuffer(&address_, memory_, &buffer);
     if (mapped != cudaSuccess) cudaDestroyExternalMemory(memory_);
     check(mapped, "mapping VapourSynth's memory");
@@ -221,24 +221,27 @@ class CudaFrameReader : public GpuFrameReader {
           "waiting for VapourSynth's semaphores");
   }
 
-  void copy_plane(GpuFrame& frame, int p, const PackedLayout& layout, std::byte* block) {
-    GpuPlane& plane = frame.planes[p];
+  void copy_plane(const GpuFrame& frame, int p, const PackedLayout& layout, std::byte* block) {
+    const GpuPlane& plane = frame.planes[p];
+    const MemoryPlace& memory = plane.memory;
     const std::size_t row = row_bytes(frame, p), rows = frame.format.plane_height(frame.height, p);
-    const std::size_t end = plane.offset + static_cast<std::size_t>(plane.stride_bytes) * (rows - 1) + row;
-    if (plane.stride_bytes < static_cast<std::ptrdiff_t>(row) || end > plane.memory_bytes) {
+    const std::size_t end = memory.offset + static_cast<std::size_t>(plane.stride_bytes) * (rows - 1) + row;
+    if (plane.stride_bytes < static_cast<std::ptrdiff_t>(row) || end > memory.memory_bytes) {
       fail(fmt::format("plane {} of {} rows {} bytes apart at {} does not fit VapourSynth's allocation of {} bytes", p,
-                       rows, plane.stride_bytes, plane.offset, plane.memory_bytes));
+                       rows, plane.stride_bytes, memory.offset, memory.memory_bytes));
     }
-    check(cudaMemcpy2DAsync(block + layout.offset[p], layout.stride[p], opened_memory(plane) + plane.offset,
+    check(cudaMemcpy2DAsync(block + layout.offset[p], layout.stride[p], opened_memory(frame, p) + memory.offset,
                             plane.stride_bytes, row, rows, cudaMemcpyDeviceToDevice, stream_.stream()),
           "copying a plane");
   }
 
-  const std::byte* opened_memory(GpuPlane& plane) {
-    auto found = imports_.find(plane.memory_id);
+  const std::byte* opened_memory(const GpuFrame& frame, int p) {
+    const MemoryPlace& memory = frame.planes[p].memory;
+    auto found = imports_.find(memory.memory_id);
     if (found == imports_.end()) {
       if (imports_.size() >= max_imports_) close_oldest_import();
-      found = imports_.emplace(plane.memory_id, std::make_unique<ImportedMemory>(plane, *counters_)).first;
+      auto opened = std::make_unique<ImportedMemory>(frame.export_memory(p), memory.memory_bytes, *counters_);
+      found = imports_.emplace(memory.memory_id, std::move(opened)).first;
     }
     found->second->last_use = ++uses_;
     return found->second->address();
@@ -303,6 +306,25 @@ std::shared_ptr<const DevicePicture> device_picture(const Frame& frame) {
   return std::dynamic_pointer_cast<const DevicePicture>(frame.gpu_picture());
 }
 
+const DevicePicture* device_picture(const FrameView& view) {
+  return dynamic_cast<const DevicePicture*>(view.gpu);
+}
+
+HostView::HostView(const FrameView& view) : view_(view) {
+  const DevicePicture* picture = device_picture(view);
+  if (!picture) return;
+  const c10::cuda::CUDAGuard guard(picture->block().device());
+  const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
+  picture->wait_on(stream);
+  block_ = staging_memory(picture->layout().bytes);
+  block_.copy_(picture->block(), /*non_blocking=*/true);
+  stream.synchronize();
+  for (int p = 0; p < view.format.planes(); ++p) {
+    view_.planes[p] = {bytes_of(block_) + picture->layout().offset[p], picture->layout().stride[p]};
+  }
+  view_.gpu = nullptr;
+}
+
 std::optional<CardId> card_of(torch::Device device) {
   if (!device.is_cuda()) return std::nullopt;
   cudaDeviceProp properties{};
@@ -328,6 +350,10 @@ ImportCounts CudaFrameTarget::counts() const {
           .open_imports = counters_->open_imports,
           .open_semaphores = counters_->open_semaphores,
           .unread = counters_->unread};
+}
+
+std::unique_ptr<CudaFrameTarget> frame_target(torch::Device device) {
+  return device.is_cuda() ? std::make_unique<CudaFrameTarget>(device) : nullptr;
 }
 
 }  // namespace reelgrad

@@ -45,6 +45,18 @@ class DevicePicture : public GpuPicture {
 // The picture of a frame of a clip that Clip::on_gpu brought to a CudaFrameTarget; nullptr: Frame::view() has the
 // planes.
 std::shared_ptr<const DevicePicture> device_picture(const Frame& frame);
+const DevicePicture* device_picture(const FrameView& view);
+
+// A view for who needs planes in host memory: the same one, or, of a picture on a card, one of a copy that this owns.
+class HostView {
+ public:
+  explicit HostView(const FrameView& view);  // waits for the copy
+  const FrameView& get() const { return view_; }
+
+ private:
+  torch::Tensor block_;
+  FrameView view_;
+};
 
 // What OpenOptions::card calls this device; nullopt for the CPU.
 std::optional<CardId> card_of(torch::Device device);
@@ -83,5 +95,8 @@ class CudaFrameTarget : public GpuFrameTarget {
   CardId card_;
   std::shared_ptr<ImportCounters> counters_;
 };
+
+// Where frames that this device works on are best; nullptr for the CPU.
+std::unique_ptr<CudaFrameTarget> frame_target(torch::Device device);
 
 }  // namespace reelgrad

@@ -9,7 +9,10 @@
 #include <vector>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/clip/gpu_input.h"
 #include "reelgrad/clip/vs_convert.h"
+#include "reelgrad/clip/vs_vulkan.h"
+#include "reelgrad/clip/vulkan_card.h"
 #include "reelgrad/plugin/engine_log.h"
 #include "reelgrad/plugin/vs_guard.h"
 
@@ -18,10 +21,23 @@ namespace {
 
 constexpr const char* kFunction = "Model";
 
+// One frame of the network's window.
+struct InputFrame {
+  std::shared_ptr<const VSFrame> frame;
+  std::shared_ptr<const GpuPicture> picture;  // of a clip on the network's card
+  FrameView view;
+};
+
 class ModelFilter {
  public:
-  ModelFilter(NodeHandle node, const VSVideoInfo& input, std::unique_ptr<RestorerSession> session)
-      : node_(std::move(node)), frames_(input.numFrames), output_(input), session_(std::move(session)) {
+  // `on_card`: the node's frames where they are on the network's card; null: they are in host memory.
+  ModelFilter(NodeHandle node, const VSVideoInfo& input, std::unique_ptr<RestorerSession> session,
+              std::unique_ptr<GpuInput> on_card)
+      : node_(std::move(node)),
+        input_(input),
+        output_(input),
+        session_(std::move(session)),
+        on_card_(std::move(on_card)) {
     output_.width *= session_->scale();
     output_.height *= session_->scale();
   }
@@ -32,30 +48,54 @@ class ModelFilter {
 
   void request(int n, VSFrameContext* context, const VSAPI* api) const {
     const int radius = window() / 2;
-    for (int i = std::max(0, n - radius); i <= std::min(frames_ - 1, n + radius); ++i) {
+    for (int i = std::max(0, n - radius); i <= std::min(input_.numFrames - 1, n + radius); ++i) {
       api->requestFrameFilter(i, node_.get(), context);
     }
   }
 
   // The restored frame; its properties are the input's, all of which still hold: neither format nor shape changed.
   const VSFrame* restore(int n, VSFrameContext* context, VSCore* core, const VSAPI* api) const {
-    const int radius = window() / 2;
-    std::vector<FrameHandle> frames;
+    const std::vector<InputFrame> window = take_window(n, context, api);
     std::vector<FrameView> views;
-    for (int i = n - radius; i <= n + radius; ++i) {
-      const int clamped = std::clamp(i, 0, frames_ - 1);
-      frames.emplace_back(api->getFrameFilter(clamped, node_.get(), context), FreeFrame{api});
-      views.push_back(frame_view(frames.back().get(), api));
-    }
-    VSFrame* out = api->newVideoFrame(&output_.format, output_.width, output_.height, frames[radius].get(), core);
+    for (const InputFrame& input : window) views.push_back(input.view);
+    const InputFrame& middle = window[window.size() / 2];
+    VSFrame* out = api->newVideoFrame(&output_.format, output_.width, output_.height, middle.frame.get(), core);
     FrameHandle owner(out, FreeFrame{api});
+    if (on_card_) api->mapDeleteKey(api->getFramePropertiesRW(out), "_Alpha");  // it may not leave with a frame of ours
     const EngineCall call(core, api);
-    const Status status = session_->restore(views, "the clip", n, writable_view(out, views[radius].format, api));
+    const Status status = session_->restore(views, "the clip", n, writable_view(out, middle.view.format, api));
     if (!status.ok) fail(fmt::format("frame {}: {}", n, status.message));
     return owner.release();
   }
 
  private:
+  // Frames n - radius to n + radius, those at the clip's ends in place of those beyond. Each is taken once, as it was
+  // asked for once.
+  std::vector<InputFrame> take_window(int n, VSFrameContext* context, const VSAPI* api) const {
+    const int radius = window() / 2;
+    std::vector<InputFrame> frames;
+    int last = -1;
+    for (int i = n - radius; i <= n + radius; ++i) {
+      const int clamped = std::clamp(i, 0, input_.numFrames - 1);
+      frames.push_back(clamped == last ? frames.back() : take(clamped, context, api));
+      last = clamped;
+    }
+    return frames;
+  }
+
+  InputFrame take(int n, VSFrameContext* context, const VSAPI* api) const {
+    if (on_card_) return take_on_card(n, context, api);
+    const std::shared_ptr<const VSFrame> frame(api->getFrameFilter(n, node_.get(), context), FreeFrame{api});
+    return {frame, nullptr, frame_view(frame.get(), api)};
+  }
+
+  InputFrame take_on_card(int n, VSFrameContext* context, const VSAPI* api) const {
+    const auto [frame, picture] = on_card_->take(n, context);
+    const ColorProps color = color_props(api->getFramePropertiesRO(frame.get()), api);
+    const VideoFormat format = to_video_format(input_.format).value();
+    return {frame, picture, {format, input_.width, input_.height, {}, color, picture.get()}};
+  }
+
   MutableFrameView writable_view(VSFrame* frame, const VideoFormat& format, const VSAPI* api) const {
     MutableFrameView view{format, output_.width, output_.height};
     for (int plane = 0; plane < format.planes(); ++plane) {
@@ -65,9 +105,9 @@ class ModelFilter {
   }
 
   NodeHandle node_;
-  int frames_;
-  VSVideoInfo output_;
+  VSVideoInfo input_, output_;
   std::unique_ptr<RestorerSession> session_;
+  std::unique_ptr<GpuInput> on_card_;  // goes first: it keeps frames of the node's
 };
 
 std::string text_argument(const VSMap* in, const char* key, const std::string& fallback, const VSAPI* api) {
@@ -108,6 +148,44 @@ RestoreRequest restore_request(const VSMap* in, const VSAPI* api) {
   return request;
 }
 
+// The clip's frames in host memory.
+NodeHandle downloaded(const NodeHandle& node, VSCore* core, const VSAPI* api) {
+  const std::unique_ptr<VSMap, void(VS_CC*)(VSMap*)> arguments(api->createMap(), api->freeMap);
+  api->mapSetNode(arguments.get(), "clip", node.get(), maReplace);
+  const std::unique_ptr<VSMap, void(VS_CC*)(VSMap*)> result(
+      api->invoke(api->getPluginByNamespace("std", core), "GPUDownload", arguments.get()), api->freeMap);
+  if (const char* error = api->mapGetError(result.get())) fail(error);
+  return NodeHandle(api->mapGetNode(result.get(), "clip", 0, nullptr), FreeNode{api});
+}
+
+// Why the frames of a clip on a card must come through host memory; empty: the session takes them there.
+std::string host_reason(const RestorerSession& session, VSCore* core, const VSAPI* api) {
+  const GpuFrameTarget* target = session.frame_target();
+  return target ? export_refusal(api, core, target->card()) : "the network runs on the CPU";
+}
+
+// The clip's frames on the network's card; nullptr where they are in host memory, or, with `node` replaced, must come
+// through it.
+std::unique_ptr<GpuInput> input_on_card(NodeHandle& node, const RestorerSession& session, VSCore* core,
+                                        const VSAPI* api) {
+  if (api->getNodeResidency(node.get()) != nrGPU) return nullptr;
+  const std::string reason = host_reason(session, core, api);
+  if (reason.empty()) {
+    const VSVideoInfo& info = *api->getVideoInfo(node.get());
+    const GpuSource source{.api = api,
+                           .vk = &vulkan::table(api),
+                           .core = core,
+                           .node = node.get(),
+                           .format = to_video_format(info.format).value(),
+                           .width = info.width,
+                           .height = info.height};
+    return std::make_unique<GpuInput>(source, session.frame_target()->open_reader());
+  }
+  api->logMessage(mtDebug, fmt::format("{}: frames come through host memory: {}", kFunction, reason).c_str(), core);
+  node = downloaded(node, core, api);
+  return nullptr;
+}
+
 const VSFrame* VS_CC get_frame(int n, int reason, void* data, void**, VSFrameContext* context, VSCore* core,
                                const VSAPI* api) {
   const auto* filter = static_cast<const ModelFilter*>(data);
@@ -133,7 +211,8 @@ void create(const VSMap* in, VSMap* out, VSCore* core, const VSAPI* api) {
   std::unique_ptr<RestorerSession> session;
   engine().open_restorer(restore_request(in, api), session).raise();
 
-  auto filter = std::make_unique<ModelFilter>(std::move(node), input, std::move(session));
+  auto on_card = input_on_card(node, *session, core, api);
+  auto filter = std::make_unique<ModelFilter>(std::move(node), input, std::move(session), std::move(on_card));
   const VSVideoInfo output = filter->output();
   const VSFilterDependency dependency{filter->node(), filter->window() == 1 ? rpStrictSpatial : rpGeneral};
   // The session takes one call at a time: VapourSynth's other threads are better used on the clip's own filters.
@@ -149,8 +228,9 @@ void VS_CC create_callback(const VSMap* in, VSMap* out, void*, VSCore* core, con
 }  // namespace
 
 void register_model(VSPlugin* plugin, const VSPLUGINAPI* api) {
+  // vnode:all: a clip in host memory or in a card's, which VapourSynth would bring to host memory otherwise.
   api->registerFunction(kFunction,
-                        "clip:vnode;model:data;device:data:opt;precision:data:opt;tile:int:opt;overlap:int:opt;"
+                        "clip:vnode:all;model:data;device:data:opt;precision:data:opt;tile:int:opt;overlap:int:opt;"
                         "matrix_in:data:opt;range_in:data:opt;chromaloc_in:data:opt;",
                         "clip:vnode;", create_callback, nullptr, plugin);
 }

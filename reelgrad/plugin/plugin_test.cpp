@@ -191,6 +191,14 @@ TEST_F(PluginTest, LoadedAndUnloadedTwentyTimes) {
   EXPECT_LE(entries("/proc/self/task"), threads);
 }
 
+class PluginGpuTest : public PluginTest {};
+
+TEST_F(PluginGpuTest, AClipOnTheCardGivesTheSamePictures) {
+  const std::string said = python("card");
+  if (said.starts_with("skipped:")) GTEST_SKIP() << said;
+  EXPECT_EQ(said, "card ok\n");
+}
+
 TEST(PluginBinary, NeedsNoTorchAndStaysMapped) {
   const std::string section = output_of({"readelf", "-dW", kPlugin});
   EXPECT_THAT(section, AllOf(HasSubstr("NODELETE"), Not(HasSubstr("libtorch")), Not(HasSubstr("libc10")),

@@ -18,6 +18,7 @@
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/frames/convert.h"
 #include "reelgrad/frames/frame_uploader.h"
+#include "reelgrad/frames/gpu_plane_import.h"
 #include "reelgrad/nn/weights.h"
 #include "reelgrad/restore/tiling.h"
 
@@ -199,6 +200,7 @@ struct Restorer::Impl {
   // [C, H, W] on the device, in the network's precision where it is a card.
   torch::Tensor to_input(const FrameView& frame, const ColorSpec& color) {
     if (!options.device.is_cuda()) return to_tensor(frame, color, spec.color, options.device);
+    if (frame.gpu) return to_tensor(frame, color, spec.color, options.device, {.dtype = type});
     return uploader_for(frame)->to_tensor(frame, color, spec.color, type);
   }
 
@@ -217,8 +219,9 @@ struct Restorer::Impl {
         network_info.scale == 1 && middle.format == out.format && middle.format.family == ColorFamily::yuv;
     if (copy_chroma) {
       to_picture(restored, NetworkColor::gray, color, out);
-      copy_plane(middle, out, 1);
-      copy_plane(middle, out, 2);
+      const HostView host(middle);
+      copy_plane(host.get(), out, 1);
+      copy_plane(host.get(), out, 2);
       return;
     }
     torch::Tensor yuv = to_tensor(middle, color, NetworkColor::yuv444, options.device);
@@ -264,6 +267,10 @@ void Restorer::restore(std::span<const FrameView> window, const std::string& nam
 
 NetworkInfo Restorer::info() const {
   return impl_->network_info;
+}
+
+torch::Device Restorer::device() const {
+  return impl_->options.device;
 }
 
 const NetworkSpec& Restorer::spec() const {

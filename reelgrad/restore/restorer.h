@@ -31,13 +31,14 @@ class Restorer {
   // Thread-safe (calls are serialised). Throws out_of_memory when even small tiles do not fit.
   torch::Tensor run(const torch::Tensor& input);
 
-  // Restores the middle frame of `window` into `out` (any format of the input's family; scale × its size). `name` and
-  // `frame` are for messages. Colour by the middle frame's props. A gray network restores a colour clip's luma; its
-  // chroma is enlarged by bicubic. Thread-safe.
+  // Restores the middle frame of `window`, of pictures in host memory or on this card, into `out` (any format of the
+  // input's family; scale × its size). `name` and `frame` are for messages. Colour by the middle frame's props. A gray
+  // network restores a colour clip's luma; its chroma is enlarged by bicubic. Thread-safe.
   void restore(std::span<const FrameView> window, const std::string& name, std::int64_t frame,
                const MutableFrameView& out);
 
   NetworkInfo info() const;
+  torch::Device device() const;
   const NetworkSpec& spec() const;
   // What was decided, for one line to the user: "whole frames, fp16, cuda:0" or "tiles of 512 px, …".
   std::string describe() const;

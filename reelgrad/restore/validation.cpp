@@ -223,6 +223,15 @@ class ClipValidator : public Validator {
 
 }  // namespace
 
+std::vector<ValidationClip> image_clips(const ImagePairs& images, FrameRange range) {
+  std::vector<ValidationClip> clips;
+  for (std::int64_t i = range.begin; i < range.end; ++i) {
+    const auto index = static_cast<std::size_t>(i);
+    clips.push_back({images.list()[index].target.filename().string(), images.clips({index}), 0, 1});
+  }
+  return clips;
+}
+
 std::vector<ClipScores> measure(Restorer& restorer, const std::vector<ValidationClip>& clips,
                                 const ColorOverrides& overrides,
                                 const std::function<bool(std::int64_t done, std::int64_t total)>& on_frame) {

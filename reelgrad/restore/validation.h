@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "reelgrad/base/text.h"
 #include "reelgrad/clip/clip.h"
+#include "reelgrad/clip/image_pairs.h"
 #include "reelgrad/restore/restorer.h"
 #include "reelgrad/train/recorder.h"
 
@@ -16,6 +18,9 @@ struct ValidationClip {
   ClipPair pair;
   std::int64_t begin = 0, end = 0;
 };
+
+// The images of the range as clips of one frame each: they differ in size.
+std::vector<ValidationClip> image_clips(const ImagePairs& images, FrameRange range);
 
 struct ClipScores {
   std::string name;

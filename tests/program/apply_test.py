@@ -80,6 +80,18 @@ class Apply(ProgramTest):
         self.assertEqual(result["clips"][0]["frames"], 6)
         self.assertIn("over bicubic", self.run_program("validate", self.run_folder, "pair.vpy").stdout)
 
+    def test_validate_folders_of_images(self):
+        for number, (width, height) in enumerate([(64, 48), (40, 32)]):
+            picture = Image.effect_noise((width, height), 40).convert("RGB")
+            for folder, size in (("LR", picture.size), ("HR", (2 * width, 2 * height))):
+                (self.folder / folder).mkdir(exist_ok=True)
+                picture.resize(size).save(self.folder / folder / f"{number}.png")
+        done = self.run_program("validate", self.run_folder, "HR", "--input", "LR", "--json")
+        clips = json.loads(done.stdout)["clips"]
+        self.assertEqual([(clip["name"], clip["frames"]) for clip in clips], [("0.png", 1), ("1.png", 1)])
+        self.assertGreater(min(clip["bicubic"]["psnr_rgb"] for clip in clips), 20)
+        self.assertIn("--input", self.run_program("validate", self.run_folder, "HR", expect=2).stderr)
+
     def test_preview(self):
         self.run_program("preview", self.run_folder, "pair.vpy", "--frame", "3", "-o", "a.png")
         self.assertEqual(Image.open(self.folder / "a.png").size, (4 * 128, 96))

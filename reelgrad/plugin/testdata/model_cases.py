@@ -130,6 +130,27 @@ def show_frame_error():
         print(error)
 
 
+def show_card():
+    """A clip in the card's memory gives what it gives from host memory, to a network on the card and on the CPU."""
+    source = clip(width=72, height=40, length=8)
+    messages = []
+    core.add_log_handler(lambda level, message: messages.append(message))
+    try:
+        uploaded = core.std.GPUUpload(source)
+        uploaded.std.GPUDownload().get_frame(0)
+    except vs.Error as error:
+        print("skipped:", error)
+        return
+    for device in ("cuda", "cpu"):
+        expected = list(core.reelgrad.Model(source, model, device=device).frames())
+        frames = list(core.reelgrad.Model(uploaded, model, device=device).frames())
+        assert [digest(f) for f in frames] == [digest(f) for f in expected], device
+        assert all(dict(a.props) == dict(b.props) for a, b in zip(frames, expected)), device
+        on_host = any("Model: frames come through host memory" in message for message in messages)
+        assert on_host == (device == "cpu"), messages
+    print("card ok")
+
+
 def show_refusal():
     ctypes.CDLL(arguments[0])
     try:
@@ -152,5 +173,5 @@ def write_script():
 if case in ("torch_before", "torch_after", "torch_never"):
     show_digest()
 else:
-    {"model": make_model, "version": show_version, "formats": show_formats, "orders": show_orders,
+    {"model": make_model, "version": show_version, "formats": show_formats, "orders": show_orders, "card": show_card,
      "errors": show_errors, "frame_error": show_frame_error, "refusal": show_refusal, "script": write_script}[case]()
