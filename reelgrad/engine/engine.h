@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "reelgrad/base/api.h"
@@ -36,7 +35,6 @@ struct Status {
 struct TrainProgress {
   std::int64_t step = 0, steps = 0;
   double loss = 0;
-  std::vector<std::pair<std::string, double>> losses;  // the weighted terms where there are several
   double learning_rate = 0;
   double steps_per_second = 0;
   double data_wait_share = 0;
@@ -104,8 +102,8 @@ class RestorerSession {
 struct ValidateRequest {
   RestoreRequest restore;
   ClipArgument clip;             // a training script, or a folder of targets
-  std::filesystem::path inputs;  // the folder of their inputs; empty: clip is a script
   std::string frames;            // range of frames or images, empty: all
+  std::filesystem::path inputs;  // the folder of the targets' inputs; empty: clip is a script
 };
 
 struct ValidatedClip {
