@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "reelgrad/base/dynamic_library.h"
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
@@ -66,6 +68,10 @@ void add_restore_options(CLI::App& command, RestoreRequest& request) {
 Engine& engine(bool deterministic) {
   // cuBLAS reads its workspace setting once, before the first call.
   if (deterministic) set_environment_default("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
+  // torch's allocator reads its settings once: growing segments leave less memory in pieces. What the user set stays.
+  if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr) {
+    set_environment_default("PYTORCH_ALLOC_CONF", "expandable_segments:True");
+  }
   return open_engine([](log::Level level, std::string_view message) { log::write(level, message); });
 }
 

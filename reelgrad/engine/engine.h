@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "reelgrad/base/api.h"
@@ -35,6 +36,7 @@ struct Status {
 struct TrainProgress {
   std::int64_t step = 0, steps = 0;
   double loss = 0;
+  std::vector<std::pair<std::string, double>> losses;  // the weighted terms where there are several
   double learning_rate = 0;
   double steps_per_second = 0;
   double data_wait_share = 0;

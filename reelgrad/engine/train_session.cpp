@@ -160,6 +160,7 @@ void logged(Work&& work) {
 void train_session(const TrainRequest& request, Observer& observer, TrainResult& result) {
   const Config& config = request.config;
   apply_determinism(config.run.deterministic);
+  apply_tf32(config.precision.tf32);
   const torch::Device device = resolve_device(config.run.device);
 
   // All that can be refused is opened before the run folder is touched.
@@ -195,6 +196,11 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
     if (prefers_channels_last(device)) loading.layout = torch::MemoryFormat::ChannelsLast;
     TrainingLoader loader(std::move(clips), config, device, resumed ? resumed->step : 0, loading);
     log::info(fmt::format("training {} on {}: {}", spec.arch, device.str(), loader.describe()));
+    if (config.run.deterministic) {
+      log::info(
+          "run.deterministic: the same bits on every run, with this card, these versions and this number of threads; "
+          "libraries do not choose their fastest kernels (docs/benchmarks.md has what that costs)");
+    }
     TrainerHooks hooks;
     hooks.stop_requested = [&observer] { return observer.stop_requested(); };
     hooks.progress = [&](std::int64_t step, const StepRecord& record) {

@@ -52,8 +52,13 @@ void append_metrics(const std::filesystem::path& file, const StepRecord& record)
 }
 
 void append_metrics(const std::filesystem::path& file, const ValidationRecord& record) {
-  const Json validation{
-      {"ours", to_json(record.ours)}, {"bicubic", to_json(record.bicubic)}, {"frames", record.frames}};
+  Json validation{{"ours", to_json(record.ours)}, {"bicubic", to_json(record.bicubic)}, {"frames", record.frames}};
+  for (const ClipQuality& clip : record.clips) {
+    validation["clips"].push_back({{"name", clip.name},
+                                   {"frames", clip.frames},
+                                   {"ours", to_json(clip.ours)},
+                                   {"bicubic", to_json(clip.bicubic)}});
+  }
   append_line(file, Json{{"step", record.step}, {"validation", validation}, {"time", now()}}.dump());
 }
 

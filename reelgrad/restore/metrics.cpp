@@ -19,8 +19,9 @@ constexpr double kSigma = 1.5;
 constexpr double kC1 = 0.01 * 0.01;
 constexpr double kC2 = 0.03 * 0.03;
 constexpr double kMaxPsnr = 100;
-// Rows of the SSIM map computed at once on the CPU: five maps of a strip stay in the cache, a whole picture's do not.
-constexpr std::int64_t kStripRows = 24;
+// Rows of the SSIM map computed at once. CPU: five maps of a strip stay in the cache, a whole picture's do not. Card: a
+// strip of a wide picture still takes little memory.
+constexpr std::int64_t kStripRows = 24, kCardStripRows = 512;
 
 std::array<double, kWindow> gaussian() {
   std::array<double, kWindow> taps;
@@ -76,25 +77,26 @@ double ssim(const torch::Tensor& a, const torch::Tensor& b) {
     fail("SSIM of a " + std::to_string(a.size(2)) + "x" + std::to_string(a.size(1)) +
          " picture: it must be at least 11x11 pixels");
   }
-  const std::int64_t strip_rows = a.is_cuda() ? rows : std::min(rows, kStripRows);
+  const std::int64_t strip_rows = std::min(rows, a.is_cuda() ? kCardStripRows : kStripRows);
   const std::int64_t strips = (rows + strip_rows - 1) / strip_rows;
   std::vector<double> sums(static_cast<std::size_t>(channels * strips));
   const auto measure_strip = [&](std::int64_t index) {
     const std::int64_t channel = index / strips, row = index % strips * strip_rows;
     const std::int64_t count = std::min(strip_rows, rows - row) + kWindow - 1;
-    sums[index] = ssim_sum(a[channel].narrow(0, row, count).to(torch::kDouble),
-                           b[channel].narrow(0, row, count).to(torch::kDouble))
-                      .item<double>();
+    return ssim_sum(a[channel].narrow(0, row, count).to(torch::kDouble),
+                    b[channel].narrow(0, row, count).to(torch::kDouble));
   };
   // Threads share the strips, not each small operation; added up in order, the sum does not depend on their number.
-  if (a.is_cuda()) {
-    for (std::int64_t i = 0; i < channels; ++i) measure_strip(i);
-  } else {
-    at::parallel_for(0, channels * strips, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) measure_strip(i);
-    });
+  const double positions = static_cast<double>(channels * rows * columns);
+  if (a.is_cuda()) {  // the card works on while the next strip is launched: read once
+    std::vector<torch::Tensor> on_card;
+    for (std::int64_t i = 0; i < channels * strips; ++i) on_card.push_back(measure_strip(i));
+    return torch::stack(on_card).sum().item<double>() / positions;
   }
-  return std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(channels * rows * columns);
+  at::parallel_for(0, channels * strips, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) sums[i] = measure_strip(i).item<double>();
+  });
+  return std::accumulate(sums.begin(), sums.end(), 0.0) / positions;
 }
 
 torch::Tensor luma(const torch::Tensor& rgb) {

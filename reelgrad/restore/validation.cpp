@@ -1,5 +1,6 @@
 #include "reelgrad/restore/validation.h"
 
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <torch/utils.h>
 
 #include <algorithm>
@@ -20,13 +21,15 @@ namespace {
 // is not guessed as one thing for the small picture and another for the large one.
 class PairColor {
  public:
-  PairColor(const ClipPair& pair, int scale, const ColorOverrides& overrides)
-      : height_(pair.target ? pair.target.info().height : pair.input.info().height * scale), overrides_(overrides) {}
+  PairColor(const ClipPair& pair, int scale, const ColorOverrides& overrides, torch::Device device)
+      : height_(pair.target ? pair.target.info().height : pair.input.info().height * scale),
+        overrides_(overrides),
+        device_(device) {}
 
-  // A frame as what scores are taken from and people look at: RGB, or gray for a gray clip.
+  // A frame as what scores are taken from and people look at: RGB, or gray for a gray clip; on the device.
   torch::Tensor displayed(const FrameView& view, const std::string& name, std::int64_t frame) const {
     const bool gray = view.format.family == ColorFamily::gray;
-    return to_tensor(view, spec(view, name, frame), gray ? NetworkColor::gray : NetworkColor::rgb, torch::kCPU);
+    return to_tensor(view, spec(view, name, frame), gray ? NetworkColor::gray : NetworkColor::rgb, device_);
   }
   torch::Tensor displayed(const Frame& frame, const std::string& name) const {
     return displayed(frame.view(), name, frame.number());
@@ -45,6 +48,7 @@ class PairColor {
 
   int height_;
   const ColorOverrides& overrides_;
+  torch::Device device_;
 };
 
 // A gray picture and a colour one are compared in colour.
@@ -52,9 +56,17 @@ torch::Tensor with_channels(const torch::Tensor& picture, std::int64_t channels)
   return picture.size(0) == channels ? picture : picture.expand({channels, -1, -1});
 }
 
+// On the pictures' device, or where its memory does not suffice on the CPU: measuring never ends a run.
 QualityScores score(const torch::Tensor& picture, const torch::Tensor& target) {
   const std::int64_t channels = std::max(picture.size(0), target.size(0));
-  return quality(with_channels(picture, channels), with_channels(target, channels));
+  const torch::Tensor a = with_channels(picture, channels), b = with_channels(target, channels);
+  try {
+    return quality(a, b);
+  } catch (const c10::OutOfMemoryError&) {
+    if (a.is_cpu()) throw;
+  }
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  return quality(a.cpu(), b.cpu());
 }
 
 // What a user would get: the restored frame at the target's depth and subsampling (the input's own where the families
@@ -106,7 +118,7 @@ using OnFrame = std::function<void()>;  // after each frame; may throw
 
 QualityScores measure_network(Restorer& restorer, const ValidationClip& clip, const ColorOverrides& overrides,
                               const OnFrame& on_frame) {
-  const PairColor color(clip.pair, restorer.info().scale, overrides);
+  const PairColor color(clip.pair, restorer.info().scale, overrides, restorer.device());
   WindowReader windows(clip.pair.input, {clip.begin, clip.end}, restorer.info().window);
   FrameStream targets(clip.pair.target, clip.begin, clip.end - clip.begin);
   QualityScores sum;
@@ -120,9 +132,10 @@ QualityScores measure_network(Restorer& restorer, const ValidationClip& clip, co
   return scaled(sum, 1.0 / static_cast<double>(clip.end - clip.begin));
 }
 
-QualityScores measure_bicubic(const ValidationClip& clip, int scale, const ColorOverrides& overrides,
+QualityScores measure_bicubic(const Restorer& restorer, const ValidationClip& clip, const ColorOverrides& overrides,
                               const OnFrame& on_frame) {
-  const PairColor color(clip.pair, scale, overrides);
+  const int scale = restorer.info().scale;
+  const PairColor color(clip.pair, scale, overrides, restorer.device());
   FrameStream pictures(bicubic_of(clip.pair, scale), clip.begin, clip.end - clip.begin);
   FrameStream targets(clip.pair.target, clip.begin, clip.end - clip.begin);
   QualityScores sum;
@@ -196,7 +209,7 @@ class ClipValidator : public Validator {
     }
     const PlainFp32 same_on_every_card;
     for (std::size_t i = bicubic_.size(); i < clips_.size(); ++i) {
-      bicubic_.push_back(measure_bicubic(clips_[i], restorer_->info().scale, overrides_, on_frame));
+      bicubic_.push_back(measure_bicubic(*restorer_, clips_[i], overrides_, on_frame));
     }
     std::vector<ClipScores> scores;
     for (std::size_t i = 0; i < clips_.size(); ++i) {
@@ -209,6 +222,9 @@ class ClipValidator : public Validator {
     record.frames = all.frames;
     record.ours = all.ours;
     record.bicubic = all.bicubic;
+    if (scores.size() > 1) {
+      for (const ClipScores& clip : scores) record.clips.push_back({clip.name, clip.frames, clip.ours, clip.bicubic});
+    }
     record.preview =
         comparison(*restorer_, clips_.front(), (clips_.front().begin + clips_.front().end) / 2, overrides_);
     return record;
@@ -244,7 +260,7 @@ std::vector<ClipScores> measure(Restorer& restorer, const std::vector<Validation
   for (const ValidationClip& clip : clips) {
     ClipScores scores{clip.name, clip.end - clip.begin};
     scores.ours = measure_network(restorer, clip, overrides, count);
-    scores.bicubic = measure_bicubic(clip, restorer.info().scale, overrides, count);
+    scores.bicubic = measure_bicubic(restorer, clip, overrides, count);
     result.push_back(scores);
   }
   return result;
@@ -266,7 +282,7 @@ ClipScores overall(const std::vector<ClipScores>& clips) {
 torch::Tensor comparison(Restorer& restorer, const ValidationClip& clip, std::int64_t frame,
                          const ColorOverrides& overrides) {
   const int scale = restorer.info().scale;
-  const PairColor color(clip.pair, scale, overrides);
+  const PairColor color(clip.pair, scale, overrides, restorer.device());
   const std::string& name = clip.pair.input.name();
   WindowReader windows(clip.pair.input, {frame, frame + 1}, restorer.info().window);
   const std::vector<FrameView> window = windows.next();
@@ -278,7 +294,7 @@ torch::Tensor comparison(Restorer& restorer, const ValidationClip& clip, std::in
     pictures.push_back(color.displayed(clip.pair.target.frame(frame), clip.pair.target.name()));
   }
   for (torch::Tensor& picture : pictures) picture = with_channels(picture, 3);
-  return torch::cat(pictures, 2).clamp_(0, 1);
+  return torch::cat(pictures, 2).clamp_(0, 1).cpu();
 }
 
 std::unique_ptr<Validator> make_validator(std::vector<ValidationClip> clips, const NetworkSpec& spec,

@@ -87,4 +87,9 @@ void apply_determinism(bool deterministic) {
   context.setBenchmarkCuDNN(!deterministic);
 }
 
+void apply_tf32(bool allowed) {
+  at::globalContext().setAllowTF32CuDNN(allowed);
+  at::globalContext().setAllowTF32CuBLAS(allowed);
+}
+
 }  // namespace reelgrad

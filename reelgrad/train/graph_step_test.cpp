@@ -6,8 +6,17 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+#include <algorithm>
 #include <atomic>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
+
+#include "reelgrad/base/files.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 
 #include "reelgrad/train/test_support.h"
 
@@ -139,6 +148,65 @@ TEST_F(GraphStepGpuTest, DrawsTheRandomNumbersOfEagerSteps) {
   CardRun<EagerStep> eager(config(), std::make_shared<DroppingNetwork>(), Precision::fp32, 1);
   torch::manual_seed(5);
   test::expect_bit_equal(ours, eager.run(10));
+}
+
+// The same pictures on the card at each step: asks nothing of the host.
+class CardBatches : public BatchSource {
+ public:
+  Batch next(std::int64_t, int, int count) override {
+    return {input_.narrow(0, 0, count), target_.narrow(0, 0, count)};
+  }
+
+ private:
+  torch::Tensor input_ = torch::rand({8, 3, 8, 8}, kCard), target_ = torch::rand({8, 3, 16, 16}, kCard);
+};
+
+// Names of the CUDA calls that the program makes between its first and its last launch of a graph, with their counts.
+std::map<std::string, int> calls_between_graphs(const std::function<void()>& work) {
+  using namespace torch::autograd::profiler;
+  const ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO);
+  const std::set<torch::profiler::impl::ActivityType> activities{torch::profiler::impl::ActivityType::CUDA};
+  prepareProfiler(config, activities);
+  enableProfiler(config, activities);
+  work();
+  const test::TemporaryFolder folder;
+  const std::string file = (folder.path() / "trace.json").string();
+  disableProfiler()->save(file);
+  std::vector<std::pair<double, std::string>> calls;
+  for (const auto& event : nlohmann::json::parse(read_file(file))["traceEvents"]) {
+    const std::string category = event.value("cat", "");
+    if (category == "cuda_runtime" || category == "cuda_driver") calls.emplace_back(event["ts"], event["name"]);
+  }
+  std::ranges::sort(calls);
+  const auto is_graph = [](const auto& call) { return call.second.find("GraphLaunch") != std::string::npos; };
+  const auto first = std::ranges::find_if(calls, is_graph);
+  const auto last = std::find_if(calls.rbegin(), calls.rend(), is_graph).base();
+  std::map<std::string, int> counts;
+  for (auto call = first; call < last; ++call) ++counts[call->second];
+  return counts;
+}
+
+// No step waits for the card, with metrics read back every 10 steps and the average updated: CUPTI's record of it.
+TEST_F(GraphStepGpuTest, NoStepWaitsForTheCard) {
+  for (const char* amp : {"bf16", "fp16"}) {
+    SCOPED_TRACE(amp);
+    Config config = test::small_config();
+    config.run.steps = 60;
+    config.run.log_every = 10;
+    config.precision.amp = amp;
+    CardBatches batches;
+    test::MemoryRecorder recorder;
+    Trainer trainer(config, test::small_network(1), kCard, batches, recorder, nullptr);
+    const std::map<std::string, int> calls = calls_between_graphs([&] { trainer.run(); });
+    int launches = 0;
+    for (const auto& [name, count] : calls) {
+      if (name.find("GraphLaunch") != std::string::npos) launches += count;
+      EXPECT_EQ(name.find("Synchronize"), std::string::npos) << name << ": " << count;
+      EXPECT_NE(name, "cudaMemcpy") << count;
+    }
+    EXPECT_EQ(launches, 58);  // two steps are run op by op
+    EXPECT_EQ(recorder.steps.size(), 6u);
+  }
 }
 
 }  // namespace

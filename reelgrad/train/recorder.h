@@ -32,10 +32,17 @@ struct QualityScores {
   double ssim_rgb = 0, ssim_y = 0;
 };
 
+struct ClipQuality {
+  std::string name;
+  std::int64_t frames = 0;
+  QualityScores ours, bicubic;  // means over the frames
+};
+
 struct ValidationRecord {
   std::int64_t step = 0;
   std::int64_t frames = 0;
-  QualityScores ours, bicubic;
+  QualityScores ours, bicubic;     // means over all frames
+  std::vector<ClipQuality> clips;  // where there are several
   torch::Tensor preview;  // float32 [3, H, 4 W] on the CPU: input | bicubic | ours | target; undefined: none
   double score() const { return ours.psnr_rgb; }  // what "best" means
 };

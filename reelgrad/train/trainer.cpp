@@ -192,6 +192,10 @@ struct Trainer::Impl {
       save();
       throw Error(error.kind(),
                   fmt::format("{}\nA checkpoint of step {} was saved: --resume goes on from it", error.what(), step));
+    } catch (const c10::Error& error) {
+      const std::string text = first_line(error);
+      if (text.find("deterministic implementation") == std::string::npos) throw;
+      fail_usage(fmt::format("run.deterministic: this network cannot be trained so: {}", text));
     }
   }
 

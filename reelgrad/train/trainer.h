@@ -58,6 +58,9 @@ torch::Device resolve_device(const std::string& name);
 // CUBLAS_WORKSPACE_CONFIG in the environment before CUDA starts: the command line's business.)
 void apply_determinism(bool deterministic);
 
+// Whether float32 convolutions and products may be computed in TF32, for the process.
+void apply_tf32(bool allowed);
+
 // Whether images and convolution weights are kept channels-last there.
 bool prefers_channels_last(torch::Device device);
 

@@ -324,16 +324,16 @@ TEST(Trainer, StopsWhenAskedWithACheckpoint) {
 // Gives a batch with one NaN pixel at one step.
 class PoisonedBatches : public BatchSource {
  public:
-  PoisonedBatches(BatchSource& good, std::int64_t step) : good_(good), step_(step) {}
+  PoisonedBatches(BatchSource& good, std::optional<std::int64_t> step) : good_(good), step_(step) {}  // nullopt: all
   Batch next(std::int64_t step, int first, int count) override {
     Batch batch = good_.next(step, first, count);
-    if (step == step_) batch.input[0][0][0][0] = NAN;
+    if (step == step_.value_or(step)) batch.input[0][0][0][0] = NAN;
     return batch;
   }
 
  private:
   BatchSource& good_;
-  std::int64_t step_;
+  std::optional<std::int64_t> step_;
 };
 
 std::string run_error(Trainer& trainer) {
@@ -420,6 +420,56 @@ TEST_F(TrainerGpuTest, ResumeInMixedPrecisionIsBitEqual) {
     config.precision.amp = amp;
     expect_resume_is_exact(
         config, [](std::uint64_t seed) { return test::small_network(seed); }, card_);
+  }
+}
+
+// Field case C1: one pixel that is not finite in each frame, and a loss far too large.
+TEST_F(TrainerGpuTest, FloatSixteenStopsSoonNamingWhatIsNotFinite) {
+  Config config = test::small_config();
+  config.run.steps = 200;
+  config.run.log_every = 1000;
+  config.precision.amp = "fp16";
+  const auto error_of = [&](BatchSource& batches) {
+    MemoryRecorder recorder;
+    Trainer trainer(config, test::small_network(1), card_, batches, recorder, nullptr);
+    const std::string text = run_error(trainer);
+    EXPECT_LE(trainer.step(), 25);
+    return text;
+  };
+  auto good = test::smooth_batches(config, card_);
+  PoisonedBatches poisoned(good, std::nullopt);
+  EXPECT_THAT(error_of(poisoned), AllOf(HasSubstr("21 steps in a row"), HasSubstr("the input of sample 0")));
+  config.loss = {.l1 = 1e30, .charbonnier = 0};
+  EXPECT_THAT(error_of(good), AllOf(HasSubstr("not finite"), HasSubstr("gradient of body.")));
+}
+
+// Field case F7.
+class PaddedNetwork : public Network {
+ public:
+  PaddedNetwork() { inner_ = register_module("inner", test::small_network(1)); }
+  torch::Tensor forward(torch::Tensor input) override {
+    const torch::Tensor padded = at::reflection_pad2d(inner_->forward(input), {1, 1, 1, 1});
+    return at::upsample_bilinear2d(padded, {16, 16}, false);
+  }
+  NetworkInfo info() const override { return inner_->info(); }
+
+ private:
+  std::shared_ptr<Network> inner_;
+};
+
+TEST_F(TrainerGpuTest, ANetworkThatCannotBeDeterministicIsRefusedByTheNameOfItsOperation) {
+  const Deterministic deterministic;
+  Config config = test::small_config();
+  config.run.deterministic = true;
+  auto batches = test::smooth_batches(config, card_);
+  MemoryRecorder recorder;
+  Trainer trainer(config, std::make_shared<PaddedNetwork>(), card_, batches, recorder, nullptr);
+  try {
+    trainer.run();
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("run.deterministic"), HasSubstr("_backward")));
   }
 }
 
