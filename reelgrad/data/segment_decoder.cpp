@@ -44,12 +44,6 @@ int scripts_in(const std::vector<TrainingClip>& clips) {
   return static_cast<int>(scripts.size());
 }
 
-int scripts_in(const std::vector<TrainingClip>& clips) {
-  std::set<int> scripts;
-  for (const TrainingClip& clip : clips) scripts.insert(clip.span.script);
-  return static_cast<int>(scripts.size());
-}
-
 // Entries of the schedule that are held or being decoded at a time: the resident ones, and enough beyond them that
 // decoding never stops and the next step's are under way.
 int held_segments(const Sampler& sampler) {

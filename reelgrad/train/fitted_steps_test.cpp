@@ -158,25 +158,25 @@ class LargeBatches : public BatchSource {
   torch::Device device_;
 };
 
-std::shared_ptr<Network> large_network() {
+std::shared_ptr<Network> large_network(const char* convs) {
   torch::manual_seed(3);
-  return make_network({.options = {{"features", "24"}, {"convs", "4"}, {"activation", "prelu"}}});
+  return make_network({.options = {{"features", "24"}, {"convs", convs}, {"activation", "prelu"}}});
 }
 
-// Field case B1: batch 8 fails under a real cap, 4 fits; memory comes back exactly, and the bits are those of a run
-// that began with micro-batches of 4.
+// Field case B1: the whole batch fails under a real cap, half of it fits; memory comes back exactly, and the bits are
+// those of a run that began with halves.
 TEST_F(FittedStepsGpuTest, AWholeBatchThatDoesNotFitIsSplit) {
   apply_determinism(true);
   for (const char* graph : {"off", "auto"}) {
     SCOPED_TRACE(graph);
-    Config whole = config_of(8, 1), halves = config_of(4, 2);
+    Config whole = config_of(16, 1), halves = config_of(8, 2);
     whole.run.graph = halves.run.graph = graph;
     LargeBatches batches(card_);
-    Training expected(halves, batches, large_network(), card_);
+    Training expected(halves, batches, large_network("4"), card_);
     for (std::int64_t step = 0; step < 6; ++step) expected.steps.run(step);
-    Training training(whole, batches, large_network(), card_);
+    Training training(whole, batches, large_network("4"), card_);
     const std::int64_t at_rest = allocated();
-    leave(400);
+    leave(850);
     for (std::int64_t step = 0; step < 6; ++step) training.steps.run(step);
     EXPECT_EQ(training.steps.plan().parts, 2);
     const auto a = training.setup.network->parameters(), b = expected.setup.network->parameters();
@@ -191,11 +191,11 @@ TEST_F(FittedStepsGpuTest, AutoTakesCheckpointingOnlyWhereItIsNeeded) {
   Config config = config_of(4, 1);
   config.memory.checkpointing = "auto";
   LargeBatches batches(card_);
-  Training roomy(config, batches, large_network(), card_);
+  Training roomy(config, batches, large_network("14"), card_);
   roomy.steps.choose_checkpointing(0);
   EXPECT_EQ(roomy.steps.plan().checkpointing.segments, 0);
-  Training tight(config, batches, large_network(), card_);
-  leave(250);
+  Training tight(config, batches, large_network("14"), card_);
+  leave(560);
   tight.steps.choose_checkpointing(0);
   EXPECT_GT(tight.steps.plan().checkpointing.segments, 0);
   tight.steps.run(0);
