@@ -11,6 +11,11 @@
 #include "reelgrad/record/run_folder.h"
 
 namespace reelgrad {
+namespace {
+
+constexpr int kCompression = 5;  // of 5 to 8: a preview is looked at once, and training waits for it
+
+}  // namespace
 
 void write_png(const std::filesystem::path& path, const torch::Tensor& image) {
   TORCH_CHECK(image.dim() == 3 && (image.size(0) == 1 || image.size(0) == 3), "[1 or 3, H, W] expected, got ",
@@ -26,6 +31,7 @@ void write_png(const std::filesystem::path& path, const torch::Tensor& image) {
           .contiguous();
   const auto height = static_cast<int>(pixels.size(0)), width = static_cast<int>(pixels.size(1)),
              channels = static_cast<int>(pixels.size(2));
+  stbi_write_png_compression_level = kCompression;
   std::string bytes;
   const auto append = [](void* to, void* data, int size) {
     static_cast<std::string*>(to)->append(static_cast<const char*>(data), static_cast<std::size_t>(size));

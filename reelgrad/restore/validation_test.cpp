@@ -1,5 +1,6 @@
 #include "reelgrad/restore/validation.h"
 
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -219,6 +220,37 @@ TEST_F(ValidationTest, NoFrameIsLostWhenMemoryRunsOut) {
   network->memory_px = 40 * 32;
   EXPECT_NEAR(overall(measure(whole, {pair}, {})).ours.psnr_rgb, expected, 1e-3);
   EXPECT_NE(whole.describe().find("tiles"), std::string::npos);
+}
+
+// Field case B5: frames much larger than the crops of training, on a card with little memory left.
+TEST_F(ValidationTest, GpuWithLittleMemoryMeasuresTheSameByTiles) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no CUDA card";
+  const std::filesystem::path script = folder_.write("large.vpy", std::string(kWavesScript) + R"(
+target = target.resize.Bicubic(2048, 2048)
+target.set_output(0)
+target.resize.Bicubic(1024, 1024).set_output(1)
+)");
+  const torch::Device card(torch::kCUDA, 0);
+  RestoreOptions options;
+  options.device = card;
+  options.precision = "fp32";
+  const auto scores = [&] {
+    Restorer restorer(compact(), spec(), options);
+    return overall(measure(restorer, {{"large", training_pair(Script::open(script, {}), 2), 0, 1}}, {}));
+  };
+  const ClipScores roomy = scores();
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  std::size_t free = 0, total = 0;
+  ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  const auto reserved = c10::cuda::CUDACachingAllocator::getDeviceStats(0).reserved_bytes[0].current;
+  constexpr std::int64_t kLeft = 96 << 20;  // a whole frame's maps of 8 features take more
+  c10::cuda::CUDACachingAllocator::setMemoryFraction(
+      static_cast<double>(reserved + kLeft) / static_cast<double>(total), 0);
+  const ClipScores tight = scores();
+  c10::cuda::CUDACachingAllocator::setMemoryFraction(1, 0);
+  EXPECT_NEAR(tight.ours.psnr_rgb, roomy.ours.psnr_rgb, 1e-3);
+  EXPECT_NEAR(tight.ours.ssim_y, roomy.ours.ssim_y, 1e-5);
+  EXPECT_NEAR(tight.bicubic.psnr_rgb, roomy.bicubic.psnr_rgb, 1e-9);
 }
 
 }  // namespace

@@ -100,15 +100,14 @@ void FittedSteps::fit(std::int64_t step, const std::function<void()>& work) {
       why = fmt::format("{}\n{}", first_line(error), describe_memory(memory_numbers(device_, error)));
     }
     // Outside of the handler: the exception holds on to the failed step's memory.
-    start_afresh();
+    give_back();
     if (generators) generators->restore();
     if (buffers) buffers->restore();
     adapt(step, why);
   }
 }
 
-// All that steps took goes back.
-void FittedSteps::start_afresh() {
+void FittedSteps::give_back() {
   step_.reset();
   ops_.start_afresh();
   if (device_.is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
@@ -162,7 +161,7 @@ bool FittedSteps::dry_step_fits(std::int64_t step) {
     if (!is_out_of_memory(error)) throw;
     fits = false;
   }
-  start_afresh();
+  give_back();
   generators.restore();
   buffers.restore();
   return fits;

@@ -30,8 +30,8 @@ class FittedSteps {
   // Throws out_of_memory, with the numbers and what would help, when no plan is left (or memory.on_oom is "fail").
   void run(std::int64_t step);
 
-  // A frame could not be had: as before the step.
-  void give_up_step() { ops_.start_afresh(); }
+  // Gives back all memory that steps took, what an unfinished one has summed up included.
+  void give_back();
 
   const MemoryPlan& plan() const { return plan_; }
   void set_plan(const MemoryPlan& plan, std::int64_t next_step);  // of a resumed run
@@ -40,7 +40,6 @@ class FittedSteps {
   Step& current();
   void fit(std::int64_t step, const std::function<void()>& work);
   bool dry_step_fits(std::int64_t step);
-  void start_afresh();
   void adapt(std::int64_t step, const std::string& why);
   [[noreturn]] void fail_memory(std::int64_t step, const std::string& why) const;
 

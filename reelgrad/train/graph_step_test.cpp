@@ -18,6 +18,7 @@
 #include "reelgrad/base/files.h"
 #include "reelgrad/base/testing/temporary_folder.h"
 
+#include "reelgrad/train/failing_card_allocator.h"
 #include "reelgrad/train/test_support.h"
 
 namespace reelgrad {
@@ -148,6 +149,27 @@ TEST_F(GraphStepGpuTest, DrawsTheRandomNumbersOfEagerSteps) {
   CardRun<EagerStep> eager(config(), std::make_shared<DroppingNetwork>(), Precision::fp32, 1);
   torch::manual_seed(5);
   test::expect_bit_equal(ours, eager.run(10));
+}
+
+// Memory runs out at each allocation of a capture in turn: the graph is given up with its pool, and the steps go on op
+// by op with the same bits; what is captured afterwards is captured well.
+TEST_F(GraphStepGpuTest, OutOfMemoryAtAnyAllocationOfACaptureCostsOnlyTheGraph) {
+  CardRun<EagerStep> eager(config(), test::small_network(1), Precision::bf16, 1);
+  const NamedTensors expected = eager.run(5);
+  test::FailingCardAllocator allocator;
+  std::int64_t failures = 0;
+  for (bool failed = true; failed; ++failures) {
+    CardRun<GraphStep> graph(config(), test::small_network(1), Precision::bf16, 1);
+    graph.run(2);
+    allocator.fail_at(failures + 1);
+    for (int step = 2; step < 5; ++step) graph.step.run(step);
+    failed = allocator.has_failed();
+    allocator.fail_at(0);
+    EXPECT_EQ(graph.step.why_not().empty(), !failed);
+    test::expect_bit_equal(graph.setup.state(), expected);
+    ASSERT_FALSE(HasFailure()) << "allocation " << failures + 1;
+  }
+  EXPECT_GT(failures, 20);
 }
 
 // The same pictures on the card at each step: asks nothing of the host.

@@ -33,16 +33,10 @@ void LossMeter::add(const torch::Tensor& values) {
   const torch::Tensor finite = first.isfinite();
   const torch::Tensor addends = at::where(finite, values, at::zeros_like(values));
   const torch::Tensor is_first_bad = (at(kFirstBad) < 0).logical_and(finite.logical_not());
-  const torch::Tensor first_bad = at::where(is_first_bad, at(kSteps), at(kFirstBad));
-  const torch::Tensor first_bad_value = at::where(is_first_bad, first, at(kFirstBadValue));
-  const torch::Tensor one_if_finite = finite.to(torch::kFloat64);
-  // Whatever may fail for want of memory is behind us.
-  at(kFirstBad).copy_(first_bad);
-  at(kFirstBadValue).copy_(first_bad_value);
-  at(kLast).copy_(first);
-  at(kFinite).add_(one_if_finite);
-  at(kSteps).add_(1);
-  row().add_(addends);
+  const torch::Tensor next =
+      at::cat({at(kSteps) + 1, at(kFinite) + finite, at::where(is_first_bad, at(kSteps), at(kFirstBad)),
+               at::where(is_first_bad, first, at(kFirstBadValue)), first, row() + addends});
+  state_.copy_(next);  // all or nothing: whatever may fail for want of memory is behind us
 }
 
 LossMeter::Reading LossMeter::read(const torch::Tensor& state) {

@@ -23,7 +23,7 @@ bool ReadBack::ready() const {
 }
 
 torch::Tensor ReadBack::wait() const {
-  if (copied_) copied_->synchronize();
+  if (!ready()) copied_->synchronize();
   return host_;
 }
 

@@ -43,7 +43,7 @@ struct ValidationRecord {
   std::int64_t frames = 0;
   QualityScores ours, bicubic;     // means over all frames
   std::vector<ClipQuality> clips;  // where there are several
-  torch::Tensor preview;  // float32 [3, H, 4 W] on the CPU: input | bicubic | ours | target; undefined: none
+  torch::Tensor preview;           // float32 [3, H, 4 W] on the CPU: input | bicubic | ours | target; undefined: none
   double score() const { return ours.psnr_rgb; }  // what "best" means
 };
 

@@ -1,9 +1,12 @@
 #include "reelgrad/train/trainer.h"
 
+#include <ATen/cuda/CUDAContextLight.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
+#include <torch/headeronly/version.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -60,6 +63,22 @@ std::string bad_weights(const torch::nn::Module& network) {
   return {};
 }
 
+// What the bits of a deterministic run depend on besides its configuration.
+std::string machine(torch::Device device) {
+  if (device.is_cpu()) return fmt::format("the CPU with {} threads, torch {}", at::get_num_threads(), TORCH_VERSION);
+  return fmt::format("{}, torch {}, cuDNN {}", at::cuda::getDeviceProperties(device.index())->name, TORCH_VERSION,
+                     at::detail::getCUDAHooks().versionRuntimeCuDNN());
+}
+
+torch::Tensor text_tensor(const std::string& text) {
+  return torch::tensor(std::vector<std::uint8_t>(text.begin(), text.end()), torch::kUInt8);
+}
+
+std::string text_of(const torch::Tensor& tensor) {
+  const auto* bytes = tensor.const_data_ptr<std::uint8_t>();
+  return {bytes, bytes + tensor.numel()};
+}
+
 std::int64_t peak_memory_mb(torch::Device device) {
   if (!device.is_cuda()) return 0;
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
@@ -111,6 +130,7 @@ struct Trainer::Impl {
   struct Pending {
     StepRecord record;
     ReadBack values, counters;
+    bool ready() const { return values.ready() && counters.ready(); }
   };
   std::optional<Pending> pending;    // a record
   std::optional<ReadBack> counting;  // the loss scale's counters
@@ -174,7 +194,7 @@ struct Trainer::Impl {
       const bool improved = validator != nullptr && is_due(config.validation.every) && validate();
       if (improved || validation_due || step == end || is_due(config.checkpoint.every)) save();
       if (validation_due) return TrainOutcome::interrupted;
-      if (pending && pending->values.ready()) end_record();
+      if (pending && pending->ready()) end_record();
       show_progress();
     }
     return step == config.run.steps ? TrainOutcome::finished : TrainOutcome::stopped_at;
@@ -188,7 +208,7 @@ struct Trainer::Impl {
       steps.run(step);
     } catch (const Error& error) {
       if (step == 0 || error.kind() != ErrorKind::failed) throw;
-      steps.give_up_step();
+      steps.give_back();
       save();
       throw Error(error.kind(),
                   fmt::format("{}\nA checkpoint of step {} was saved: --resume goes on from it", error.what(), step));
@@ -327,11 +347,13 @@ struct Trainer::Impl {
       const Updater::EvaluationWeights weights(updater);
       result = validator->validate(*network, step, hooks.stop_requested);
     }
-    clock.resume();
     validation_due = !result;
+    if (result) {
+      result->step = step;
+      recorder.validation(*result);
+    }
+    clock.resume();
     if (!result) return false;
-    result->step = step;
-    recorder.validation(*result);
     if (std::isnan(result->score()) || (best_score && result->score() <= *best_score)) return false;
     best_score = result->score();
     best_step = step;
@@ -358,6 +380,7 @@ struct Trainer::Impl {
     require_finite(snapshot.training, what);
     put_state(snapshot.training, "meter.losses", meter.state());
     put_state(snapshot.training, "memory_plan", to_tensor(steps.plan()));
+    put_state(snapshot.training, "machine", text_tensor(machine(device)));
     put_state(snapshot.training, "generator.cpu", default_generator(torch::kCPU).get_state());
     if (device.is_cuda()) put_state(snapshot.training, "generator.cuda", default_generator(device).get_state());
     return snapshot;
@@ -369,6 +392,7 @@ struct Trainer::Impl {
     updater.load_state(snapshot.training);
     step = snapshot.step;
     restore_meter(training);
+    if (const torch::Tensor* saved = training.find("machine")) compare_machines(text_of(*saved));
     if (const torch::Tensor* saved = training.find("memory_plan")) restore_plan(memory_plan(*saved));
     restore_generator(training, "generator.cpu", torch::kCPU);
     if (device.is_cuda()) restore_generator(training, "generator.cuda", device);
@@ -376,6 +400,13 @@ struct Trainer::Impl {
     saved_at = validation_due ? -1 : snapshot.step;                    // written once more, with its score
     best_score = snapshot.best_score;
     best_step = snapshot.best_step;
+  }
+
+  void compare_machines(const std::string& before) const {
+    const std::string now = machine(device);
+    if (before == now) return;
+    log::info(fmt::format("the run was on {} so far and goes on with {}: not bit for bit as it would have there",
+                          before, now));
   }
 
   // The rounding of a step depends on its micro-batches; on a larger card a run goes on as it was.

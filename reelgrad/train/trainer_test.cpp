@@ -423,6 +423,31 @@ TEST_F(TrainerGpuTest, ResumeInMixedPrecisionIsBitEqual) {
   }
 }
 
+// Two seeds of float32 differ more than half precision from float32 of the same seed. (That our float32 on the CPU is
+// PyTorch's: reference_test.cpp.)
+TEST_F(TrainerGpuTest, HalfPrecisionLearnsAsFloat32Does) {
+  Config config = test::small_config();
+  config.run.steps = 300;
+  config.run.log_every = 30;
+  config.optimizer.lr = 5e-3;
+  const auto losses = [&](const char* amp, std::uint64_t seed, torch::Device device) {
+    config.precision.amp = amp;
+    auto batches = test::smooth_batches(config, device);
+    MemoryRecorder recorder;
+    Trainer(config, test::small_network(seed), device, batches, recorder, nullptr).run();
+    std::vector<double> losses;
+    for (const StepRecord& record : recorder.steps) losses.push_back(record.loss);
+    return losses;
+  };
+  const std::vector<double> one = losses("off", 1, torch::kCPU), other = losses("off", 2, torch::kCPU);
+  double spread = 0;
+  for (std::size_t i = 0; i < one.size(); ++i) spread = std::max(spread, std::abs(one[i] - other[i]));
+  for (const char* amp : {"bf16", "fp16"}) {
+    const std::vector<double> half = losses(amp, 1, card_);
+    for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(half[i], one[i], spread) << amp << ", record " << i;
+  }
+}
+
 // Field case C1: one pixel that is not finite in each frame, and a loss far too large.
 TEST_F(TrainerGpuTest, FloatSixteenStopsSoonNamingWhatIsNotFinite) {
   Config config = test::small_config();
