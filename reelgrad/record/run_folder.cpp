@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <future>
 #include <string_view>
 
 #include "reelgrad/base/error.h"
@@ -206,6 +207,15 @@ std::optional<double> score_of(const fs::path& checkpoint) {
   }
 }
 
+// A preview is not worth a run.
+void try_to_write_png(const fs::path& file, const torch::Tensor& image) {
+  try {
+    write_png(file, image);
+  } catch (const std::exception& error) {
+    log::warning(fmt::format("the preview is not written: {}", error.what()));
+  }
+}
+
 }  // namespace
 
 struct RunFolder::Impl {
@@ -216,6 +226,7 @@ struct RunFolder::Impl {
   log::FileGuard log_file;
   std::optional<fs::path> resume_from;
   std::optional<std::pair<std::int64_t, double>> scored;  // step and score of the last validation
+  std::future<void> preview;  // being written; waits for its end when it is replaced or destroyed
 
   void begin(const Config& config, RunMode mode);
   void go_on(const Config& config);
@@ -287,7 +298,10 @@ void RunFolder::validation(const ValidationRecord& record) {
   append_metrics(impl_->folder / kMetricsFile, record);
   impl_->scored = {record.step, record.score()};
   if (!record.preview.defined()) return;
-  write_png(impl_->folder / kPreviewFolder / (step_name(record.step) + ".png"), record.preview);
+  // Seconds for a large picture, in which training goes on.
+  const fs::path file = impl_->folder / kPreviewFolder / (step_name(record.step) + ".png");
+  if (impl_->preview.valid()) impl_->preview.wait();
+  impl_->preview = std::async(std::launch::async, [file, image = record.preview] { try_to_write_png(file, image); });
 }
 
 void RunFolder::checkpoint(const Snapshot& snapshot) {

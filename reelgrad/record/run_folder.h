@@ -31,7 +31,8 @@ class RunFolder : public Recorder {
 
   // Lines of metrics.jsonl.
   void step(const StepRecord& record) override;
-  // A line of metrics.jsonl, and preview/step-NNNNNN.png.
+  // A line of metrics.jsonl, and preview/step-NNNNNN.png, which is written while training goes on: it is there when the
+  // next one is asked for, or this folder is gone.
   void validation(const ValidationRecord& record) override;
   // Throws failed, with all older checkpoints intact, when a tensor is not finite or the volume cannot hold it. Then
   // removes what checkpoint.keep_last does not keep; the one of the highest validation score always stays.

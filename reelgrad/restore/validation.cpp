@@ -26,10 +26,17 @@ class PairColor {
         overrides_(overrides),
         device_(device) {}
 
-  // A frame as what scores are taken from and people look at: RGB, or gray for a gray clip; on the device.
+  // A frame as what scores are taken from and people look at: RGB, or gray for a gray clip; on the device, or on the
+  // CPU where the device's memory does not suffice.
   torch::Tensor displayed(const FrameView& view, const std::string& name, std::int64_t frame) const {
-    const bool gray = view.format.family == ColorFamily::gray;
-    return to_tensor(view, spec(view, name, frame), gray ? NetworkColor::gray : NetworkColor::rgb, device_);
+    const NetworkColor color = view.format.family == ColorFamily::gray ? NetworkColor::gray : NetworkColor::rgb;
+    const ColorSpec from = spec(view, name, frame);
+    try {
+      return to_tensor(view, from, color, device_);
+    } catch (const c10::OutOfMemoryError&) {
+      if (device_.is_cpu()) throw;
+    }
+    return to_tensor(view, from, color, torch::kCPU);
   }
   torch::Tensor displayed(const Frame& frame, const std::string& name) const {
     return displayed(frame.view(), name, frame.number());
@@ -56,14 +63,16 @@ torch::Tensor with_channels(const torch::Tensor& picture, std::int64_t channels)
   return picture.size(0) == channels ? picture : picture.expand({channels, -1, -1});
 }
 
-// On the pictures' device, or where its memory does not suffice on the CPU: measuring never ends a run.
+// On the device that both are on, or where its memory does not suffice on the CPU: measuring never ends a run.
 QualityScores score(const torch::Tensor& picture, const torch::Tensor& target) {
   const std::int64_t channels = std::max(picture.size(0), target.size(0));
   const torch::Tensor a = with_channels(picture, channels), b = with_channels(target, channels);
-  try {
-    return quality(a, b);
-  } catch (const c10::OutOfMemoryError&) {
-    if (a.is_cpu()) throw;
+  if (a.device() == b.device()) {
+    try {
+      return quality(a, b);
+    } catch (const c10::OutOfMemoryError&) {
+      if (a.is_cpu()) throw;
+    }
   }
   c10::cuda::CUDACachingAllocator::emptyCache();
   return quality(a.cpu(), b.cpu());
@@ -160,18 +169,6 @@ class GeneratorGuard {
   torch::Tensor state_;
 };
 
-// Scores of one run must not change with the card: without TF32, which cuDNN takes for fp32 by default.
-class PlainFp32 {
- public:
-  PlainFp32() : allowed_(at::globalContext().allowTF32CuDNN()) { at::globalContext().setAllowTF32CuDNN(false); }
-  PlainFp32(const PlainFp32&) = delete;
-  PlainFp32& operator=(const PlainFp32&) = delete;
-  ~PlainFp32() { at::globalContext().setAllowTF32CuDNN(allowed_); }
-
- private:
-  bool allowed_;
-};
-
 std::shared_ptr<Network> scratch_network(const NetworkSpec& spec) {
   GeneratorGuard guard;  // initialising a network draws
   return make_network(spec);
@@ -207,7 +204,6 @@ class ClipValidator : public Validator {
       torch::NoGradGuard no_grad;
       load_strict(*network_, state_dict(network), "the network in training");
     }
-    const PlainFp32 same_on_every_card;
     for (std::size_t i = bicubic_.size(); i < clips_.size(); ++i) {
       bicubic_.push_back(measure_bicubic(*restorer_, clips_[i], overrides_, on_frame));
     }
@@ -293,8 +289,8 @@ torch::Tensor comparison(Restorer& restorer, const ValidationClip& clip, std::in
   if (clip.pair.target) {
     pictures.push_back(color.displayed(clip.pair.target.frame(frame), clip.pair.target.name()));
   }
-  for (torch::Tensor& picture : pictures) picture = with_channels(picture, 3);
-  return torch::cat(pictures, 2).clamp_(0, 1).cpu();
+  for (torch::Tensor& picture : pictures) picture = with_channels(picture, 3).cpu();
+  return torch::cat(pictures, 2).clamp_(0, 1);
 }
 
 std::unique_ptr<Validator> make_validator(std::vector<ValidationClip> clips, const NetworkSpec& spec,

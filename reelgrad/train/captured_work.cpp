@@ -25,7 +25,13 @@ CapturedWork::CapturedWork(const at::cuda::MempoolId_t& pool, const std::functio
   at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator();
   const at::Generator generator_before = generator.clone();
   // Other threads (decoding, importing) may call what a capture forbids its own thread.
-  graph_->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+  try {
+    graph_->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+  } catch (...) {
+    // Half begun: its destructor would throw (torch's generator does not know it), and that ends the program.
+    graph_.release();  // NOLINT(bugprone-unused-return-value)
+    throw;
+  }
   std::exception_ptr failure;
   try {
     work();
