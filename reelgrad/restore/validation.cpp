@@ -13,6 +13,7 @@
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/frames/convert.h"
 #include "reelgrad/restore/metrics.h"
+#include "reelgrad/train/replay_state.h"
 
 namespace reelgrad {
 namespace {
@@ -156,17 +157,16 @@ QualityScores measure_bicubic(const Restorer& restorer, const ValidationClip& cl
   return scaled(sum, 1.0 / static_cast<double>(clip.end - clip.begin));
 }
 
-// Keeps the process's generators as they were, whatever happens inside.
+// Keeps the generators of the CPU and of a device as they were, whatever happens inside.
 class GeneratorGuard {
  public:
-  GeneratorGuard() : generator_(at::globalContext().defaultGenerator(torch::kCPU)), state_(generator_.get_state()) {}
+  explicit GeneratorGuard(torch::Device device = torch::kCPU) : state_(RandomState::now(device)) {}
   GeneratorGuard(const GeneratorGuard&) = delete;
   GeneratorGuard& operator=(const GeneratorGuard&) = delete;
-  ~GeneratorGuard() { generator_.set_state(state_); }
+  ~GeneratorGuard() { state_.restore(); }
 
  private:
-  at::Generator generator_;
-  torch::Tensor state_;
+  RandomState state_;
 };
 
 std::shared_ptr<Network> scratch_network(const NetworkSpec& spec) {
@@ -200,6 +200,7 @@ class ClipValidator : public Validator {
 
  private:
   ValidationRecord record(Network& network, std::int64_t step, const OnFrame& on_frame) {
+    const GeneratorGuard generators(restorer_->device());
     {
       torch::NoGradGuard no_grad;
       load_strict(*network_, state_dict(network), "the network in training");

@@ -15,11 +15,13 @@ class CapturedWork {
   CapturedWork(const at::cuda::MempoolId_t& pool, const std::function<void()>& work);
   CapturedWork(const CapturedWork&) = delete;
   CapturedWork& operator=(const CapturedWork&) = delete;
+  ~CapturedWork();
 
-  void replay() { graph_->replay(); }
+  void replay();
 
  private:
-  std::unique_ptr<at::cuda::CUDAGraph> graph_;
+  class Graph;
+  std::unique_ptr<Graph> graph_;
 };
 
 }  // namespace reelgrad

@@ -5,35 +5,17 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <exception>
 #include <optional>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/train/graph_step.h"
 #include "reelgrad/train/out_of_memory.h"
+#include "reelgrad/train/replay_state.h"
 
 namespace reelgrad {
 namespace {
-
-// The states of the generators that a step draws from.
-class GeneratorStates {
- public:
-  explicit GeneratorStates(torch::Device device) {
-    add(torch::kCPU);
-    if (device.is_cuda()) add(device);
-  }
-  void restore() {
-    for (auto& [generator, state] : states_) generator.set_state(state);
-  }
-
- private:
-  void add(torch::Device device) {
-    at::Generator generator = at::globalContext().defaultGenerator(device);
-    const torch::Tensor state = generator.get_state();
-    states_.emplace_back(std::move(generator), state);
-  }
-  std::vector<std::pair<at::Generator, torch::Tensor>> states_;
-};
 
 // Buffers that a forward pass changes (running statistics), to be put back.
 class BufferCopies {
@@ -88,21 +70,27 @@ void FittedSteps::run(std::int64_t step) {
 
 void FittedSteps::fit(std::int64_t step, const std::function<void()>& work) {
   for (;;) {
-    std::optional<GeneratorStates> generators;
+    std::optional<RandomState> generators;
     std::optional<BufferCopies> buffers;
     std::string why;
+    std::exception_ptr other;
     try {
-      generators.emplace(device_);
+      generators = RandomState::now(device_);
       buffers.emplace(network_);
       return work();
     } catch (const std::exception& error) {
-      if (!is_out_of_memory(error)) throw;
-      why = fmt::format("{}\n{}", first_line(error), describe_memory(memory_numbers(device_, error)));
+      if (is_out_of_memory(error)) {
+        why = fmt::format("{}\n{}", first_line(error), describe_memory(memory_numbers(device_, error)));
+      } else if (dynamic_cast<const Error*>(&error) != nullptr) {
+        other = std::current_exception();  // a frame, say: the card is well
+      } else {
+        throw;
+      }
     }
-    // Outside of the handler: the exception holds on to the failed step's memory.
     give_back();
     if (generators) generators->restore();
     if (buffers) buffers->restore();
+    if (other) std::rethrow_exception(other);
     adapt(step, why);
   }
 }
@@ -151,7 +139,7 @@ bool FittedSteps::dry_step_fits(std::int64_t step) {
   loss_.set_checkpointing(plan_.checkpointing);
   const MicroBatches parts(samples_, plan_.parts);
   const int last = parts.parts() - 1;
-  GeneratorStates generators(device_);
+  const RandomState generators = RandomState::now(device_);
   BufferCopies buffers(network_);
   bool fits = true;
   try {

@@ -28,9 +28,10 @@ class FittedSteps {
   void choose_checkpointing(std::int64_t step);
 
   // Throws out_of_memory, with the numbers and what would help, when no plan is left (or memory.on_oom is "fail").
+  // After any Error, a frame's too, all is as before the step.
   void run(std::int64_t step);
 
-  // Gives back all memory that steps took, what an unfinished one has summed up included.
+  // Gives back all memory that steps took, a graph's too; what an unfinished one has summed up is forgotten.
   void give_back();
 
   const MemoryPlan& plan() const { return plan_; }

@@ -80,14 +80,21 @@ void GraphStep::run(std::int64_t step) {
 
 // False: the steps cannot be captured, and why_not_ says why.
 bool GraphStep::capture(std::int64_t step) {
+  // A frame that cannot be had is no reason of the graph's.
+  for (int i = 0; i < parts_.parts(); ++i) {
+    std::unique_ptr<Part>& part = captured_[parts_.count(i)];
+    if (part) continue;
+    part = std::make_unique<Part>();
+    part->batch = replayed_batch(batches_, parts_.count(i));
+    part->batch->prepare(step, parts_.first(i));
+  }
   try {
-    capture_all(step);
+    record();
     return true;
   } catch (const std::exception& error) {
     why_not_ =
         is_out_of_memory(error) ? "the card's memory does not hold the graph beside the rest" : first_line(error);
   }
-  // Outside of the handler: the exception keeps memory.
   discard();
   ops_.start_afresh();
   c10::cuda::CUDACachingAllocator::emptyCache();
@@ -95,18 +102,14 @@ bool GraphStep::capture(std::int64_t step) {
   return false;
 }
 
-void GraphStep::capture_all(std::int64_t step) {
+void GraphStep::record() {
   // What the eager steps left in the allocator's cache is of no use to the graph.
   c10::cuda::CUDACachingAllocator::emptyCache();
   const at::cuda::MempoolId_t pool = at::cuda::graph_pool_handle();
   const bool whole = parts_.parts() == 1;
   if (!whole) ops_.clear_gradients();  // as each step leaves them to the next
-  for (int i = 0; i < parts_.parts(); ++i) {
-    std::unique_ptr<Part>& part = captured_[parts_.count(i)];
-    if (part) continue;
-    part = std::make_unique<Part>();
-    part->batch = replayed_batch(batches_, parts_.count(i));
-    part->batch->prepare(step, parts_.first(i));
+  for (const auto& item : captured_) {
+    const std::unique_ptr<Part>& part = item.second;
     part->work = std::make_unique<CapturedWork>(pool, [&] {
       part->batch->cut();
       ops_.accumulate(part->batch->batch());

@@ -17,6 +17,7 @@
 
 #include "reelgrad/base/files.h"
 #include "reelgrad/base/testing/temporary_folder.h"
+#include "reelgrad/data/testing.h"
 
 #include "reelgrad/train/failing_card_allocator.h"
 #include "reelgrad/train/test_support.h"
@@ -102,6 +103,32 @@ TEST_F(GraphStepGpuTest, IsCapturedBesideThreadsThatAllocate) {
   other.join();
 }
 
+// The crops are cut within the graph, from frames that other threads decode and send meanwhile.
+TEST_F(GraphStepGpuTest, OverALoaderEqualsEagerSteps) {
+  const test::TemporaryFolder folder;
+  Config config = testing_data::numbered_config(folder.write("numbered.vpy", testing_data::kNumberedScript));
+  config.data.reuse = 4;
+  config.model.options = {{"features", "4"}, {"convs", "1"}, {"activation", "prelu"}};
+  const auto run = [&](FramePool::Place place, int parts, bool graph) {
+    TrainingLoader loader(testing_data::open_clips(config), config, kCard, 0, {.place = place});
+    torch::manual_seed(4);
+    test::StepSetup setup(config, make_network(network_spec(config)), kCard);
+    const MicroBatches micro(setup.samples(), parts);
+    GraphStep captured(setup.ops, loader, micro);
+    EagerStep eager(setup.ops, loader, micro);
+    Step& step = graph ? static_cast<Step&>(captured) : eager;
+    for (int i = 0; i < 30; ++i) step.run(i);
+    EXPECT_THAT(captured.why_not(), IsEmpty());
+    return setup.state();
+  };
+  for (const FramePool::Place place : {FramePool::Place::device, FramePool::Place::pinned_host}) {
+    for (const int parts : {1, 3}) {
+      SCOPED_TRACE(parts);
+      test::expect_bit_equal(run(place, parts, true), run(place, parts, false));
+    }
+  }
+}
+
 // Asks the card for a number in the middle of a step.
 class AskingNetwork : public Network {
  public:
@@ -153,13 +180,13 @@ TEST_F(GraphStepGpuTest, DrawsTheRandomNumbersOfEagerSteps) {
 
 // Memory runs out at each allocation of a capture in turn: the graph is given up with its pool, and the steps go on op
 // by op with the same bits; what is captured afterwards is captured well.
-TEST_F(GraphStepGpuTest, OutOfMemoryAtAnyAllocationOfACaptureCostsOnlyTheGraph) {
-  CardRun<EagerStep> eager(config(), test::small_network(1), Precision::bf16, 1);
+void expect_failing_captures_cost_only_the_graph(const Config& config, int parts) {
+  CardRun<EagerStep> eager(config, test::small_network(1), Precision::bf16, parts);
   const NamedTensors expected = eager.run(5);
   test::FailingCardAllocator allocator;
   std::int64_t failures = 0;
   for (bool failed = true; failed; ++failures) {
-    CardRun<GraphStep> graph(config(), test::small_network(1), Precision::bf16, 1);
+    CardRun<GraphStep> graph(config, test::small_network(1), Precision::bf16, parts);
     graph.run(2);
     allocator.fail_at(failures + 1);
     for (int step = 2; step < 5; ++step) graph.step.run(step);
@@ -167,9 +194,13 @@ TEST_F(GraphStepGpuTest, OutOfMemoryAtAnyAllocationOfACaptureCostsOnlyTheGraph) 
     allocator.fail_at(0);
     EXPECT_EQ(graph.step.why_not().empty(), !failed);
     test::expect_bit_equal(graph.setup.state(), expected);
-    ASSERT_FALSE(HasFailure()) << "allocation " << failures + 1;
+    ASSERT_FALSE(testing::Test::HasFailure()) << "allocation " << failures + 1;
   }
   EXPECT_GT(failures, 20);
+}
+
+TEST_F(GraphStepGpuTest, OutOfMemoryAtAnyAllocationOfACaptureCostsOnlyTheGraph) {
+  for (const int parts : {1, 4}) expect_failing_captures_cost_only_the_graph(config(), parts);
 }
 
 // The same pictures on the card at each step: asks nothing of the host.

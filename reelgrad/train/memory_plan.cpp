@@ -36,7 +36,7 @@ std::optional<MemoryPlan> next_plan(const MemoryPlan& plan, const MemoryLimits& 
     next.parts = std::min(plan.parts * 2, limits.samples);
     return next;
   }
-  if (plan.checkpointing.segments == 0 && limits.segments > 1) {
+  if (plan.checkpointing.segments < limits.segments && limits.segments > 1) {
     next.checkpointing.segments = limits.segments;
     return next;
   }

@@ -30,7 +30,7 @@ void LossMeter::add(const torch::Tensor& values) {
   torch::NoGradGuard no_grad;
   const auto at = [&](Count count) { return state_.slice(0, count, count + 1); };
   const torch::Tensor first = values.slice(0, 0, 1);
-  const torch::Tensor finite = first.isfinite();
+  const torch::Tensor finite = values.isfinite().all().reshape({1});
   const torch::Tensor addends = at::where(finite, values, at::zeros_like(values));
   const torch::Tensor is_first_bad = (at(kFirstBad) < 0).logical_and(finite.logical_not());
   const torch::Tensor next =

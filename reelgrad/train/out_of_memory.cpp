@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 
+#include "reelgrad/base/error.h"
 #include "reelgrad/base/text.h"
 
 namespace reelgrad {
@@ -19,18 +21,34 @@ namespace {
 constexpr std::array kTexts{"CUDNN_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED", "CUFFT_ALLOC_FAILED",
                             "can't allocate memory",     "cudaErrorMemoryAllocation",  "CUDA error: out of memory"};
 
-// "Tried to allocate 20.00 MiB. …" -> bytes; 0: it doesn't say.
-std::int64_t requested_bytes(std::string_view text) {
-  constexpr std::string_view kBefore = "Tried to allocate ";
-  const std::size_t at = text.find(kBefore);
-  if (at == std::string_view::npos) return 0;
-  const std::string rest(text.substr(at + kBefore.size(), 40));
+// The size at the beginning of `text`: "20.00 MiB. …" -> bytes.
+std::int64_t parse_size(std::string_view text) {
+  const std::string start(text.substr(0, 40));
   char* end = nullptr;
-  const double number = std::strtod(rest.c_str(), &end);
+  const double number = std::strtod(start.c_str(), &end);
   const std::string_view unit(end);
   for (const auto& [name, bytes] : {std::pair{" GiB", 0x1p30}, std::pair{" MiB", 0x1p20}, std::pair{" KiB", 0x1p10}})
     if (unit.starts_with(name)) return static_cast<std::int64_t>(number * bytes);
   return static_cast<std::int64_t>(number);
+}
+
+// The size behind `words`; nullopt: the text has no such words.
+std::optional<std::int64_t> size_behind(std::string_view text, std::string_view words) {
+  const std::size_t at = text.find(words);
+  if (at == std::string_view::npos) return std::nullopt;
+  return parse_size(text.substr(at + words.size()));
+}
+
+// torch's message has the numbers of the moment; afterwards the failed step's memory counts as kept for later use.
+// "… Of the allocated memory 825 MiB is allocated by PyTorch, and 24.85 MiB is reserved by PyTorch but unallocated. …"
+void read_moment(std::string_view text, MemoryNumbers& numbers) {
+  numbers.requested = size_behind(text, "Tried to allocate ").value_or(0);
+  const auto allocated = size_behind(text, "Of the allocated memory ");
+  const std::size_t end = text.find(" is reserved by PyTorch but unallocated");
+  if (!allocated || end == std::string_view::npos) return;
+  const std::size_t begin = text.rfind(" and ", end) + std::string_view(" and ").size();
+  numbers.allocated = *allocated;
+  numbers.reserved = *allocated + parse_size(text.substr(begin));
 }
 
 std::string uuid_of(torch::Device device) {
@@ -69,6 +87,7 @@ std::string describe_others(const MemoryNumbers& numbers) {
 bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  if (const auto* ours = dynamic_cast<const Error*>(&error)) return ours->kind() == ErrorKind::out_of_memory;
   const std::string_view text = error.what();
   return std::ranges::any_of(kTexts, [&](const char* part) { return text.find(part) != std::string_view::npos; });
 }
@@ -81,7 +100,7 @@ std::string first_line(const std::exception& error) {
 
 MemoryCause memory_cause(const MemoryNumbers& numbers) {
   const std::int64_t unused = numbers.reserved - numbers.allocated;
-  const std::int64_t left = numbers.limit > 0 ? std::min(numbers.free, numbers.limit - numbers.reserved) : numbers.free;
+  const std::int64_t left = numbers.limit ? std::min(numbers.free, *numbers.limit - numbers.reserved) : numbers.free;
   if (numbers.requested > 0 && numbers.requested <= left) return MemoryCause::elsewhere;
   return numbers.requested > 0 && unused >= numbers.requested ? MemoryCause::fragmented : MemoryCause::too_large;
 }
@@ -90,7 +109,7 @@ std::string describe_memory(const MemoryNumbers& numbers) {
   std::string text = numbers.requested > 0 ? size(numbers.requested) + " were asked for; " : "";
   text += fmt::format("{} of {} are free, this program uses {} and keeps {} for later use", size(numbers.free),
                       size(numbers.total), size(numbers.allocated), size(numbers.reserved - numbers.allocated));
-  if (numbers.limit > 0) text += fmt::format("; it may take {} (memory.reserve_mb)", size(numbers.limit));
+  if (numbers.limit) text += fmt::format("; it may take {} (memory.reserve_mb)", size(*numbers.limit));
   switch (memory_cause(numbers)) {
     case MemoryCause::too_large:
       break;
@@ -108,8 +127,10 @@ std::string describe_memory(const MemoryNumbers& numbers) {
 std::string memory_advice(const Config& config, const MemoryPlan& plan) {
   std::vector<std::string> advice;
   if (config.memory.on_oom != "adapt") advice.emplace_back("memory.on_oom = \"adapt\"");
+  if (config.memory.reserve_mb > 0)
+    advice.push_back(fmt::format("memory.reserve_mb = {}", config.memory.reserve_mb / 4));
   if (plan.checkpointing.segments == 0) advice.emplace_back("memory.checkpointing = \"on\"");
-  if (config.data.batch > 1) {
+  if (plan.parts < config.data.batch * config.optimizer.accumulate) {
     advice.push_back(fmt::format("data.batch = {} with optimizer.accumulate = {}", (config.data.batch + 1) / 2,
                                  config.optimizer.accumulate * 2));
   }
@@ -120,7 +141,8 @@ std::string memory_advice(const Config& config, const MemoryPlan& plan) {
 }
 
 MemoryNumbers memory_numbers(torch::Device device, const std::exception& error) {
-  MemoryNumbers numbers{.requested = requested_bytes(error.what())};
+  MemoryNumbers numbers;
+  read_moment(error.what(), numbers);
   if (!device.is_cuda()) return numbers;
   const c10::cuda::CUDAGuard guard(device);
   std::size_t free = 0, total = 0;
@@ -128,15 +150,17 @@ MemoryNumbers memory_numbers(torch::Device device, const std::exception& error) 
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
   numbers.free = static_cast<std::int64_t>(free);
   numbers.total = static_cast<std::int64_t>(total);
-  numbers.allocated = stats.allocated_bytes[0].current;
-  numbers.reserved = stats.reserved_bytes[0].current;
+  if (numbers.reserved == 0) {
+    numbers.allocated = stats.allocated_bytes[0].current;
+    numbers.reserved = stats.reserved_bytes[0].current;
+  }
   const double share = c10::cuda::CUDACachingAllocator::getMemoryFraction(device.index());
   if (share < 1) numbers.limit = static_cast<std::int64_t>(share * static_cast<double>(total));
   numbers.card = probe_card_memory(uuid_of(device));
   return numbers;
 }
 
-void limit_memory(torch::Device device, std::int64_t reserve_mb) {
+MemoryLimit::MemoryLimit(torch::Device device, std::int64_t reserve_mb) : device_(device) {
   if (!device.is_cuda()) return;
   const c10::cuda::CUDAGuard guard(device);
   std::size_t free = 0, total = 0;
@@ -148,6 +172,10 @@ void limit_memory(torch::Device device, std::int64_t reserve_mb) {
   const double ours = static_cast<double>(free) + static_cast<double>(held) - static_cast<double>(reserve_mb) * 0x1p20;
   const double share = std::clamp(ours / static_cast<double>(total), 0.0, 1.0);
   c10::cuda::CUDACachingAllocator::setMemoryFraction(share, device.index());
+}
+
+MemoryLimit::~MemoryLimit() {
+  if (device_.is_cuda()) c10::cuda::CUDACachingAllocator::setMemoryFraction(1, device_.index());
 }
 
 }  // namespace reelgrad

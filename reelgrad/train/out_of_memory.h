@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,9 +24,9 @@ std::string first_line(const std::exception& error);
 struct MemoryNumbers {
   std::int64_t requested = 0;  // 0: not known
   std::int64_t free = 0, total = 0;
-  std::int64_t allocated = 0;  // by this program: in use,
-  std::int64_t reserved = 0;   // and in use or kept for later use
-  std::int64_t limit = 0;      // of this program's share, see CardBudget; 0: none
+  std::int64_t allocated = 0;         // by this program: in use,
+  std::int64_t reserved = 0;          // and in use or kept for later use
+  std::optional<std::int64_t> limit;  // of this program's share, see MemoryLimit
   CardMemory card;
 };
 
@@ -40,10 +41,19 @@ std::string describe_memory(const MemoryNumbers& numbers);
 // Three settings that would help, the smallest change first.
 std::string memory_advice(const Config& config, const MemoryPlan& plan);
 
-// On a card; with what the error's text says was asked for.
+// With what the error's text says of the moment, and what the card says now.
 MemoryNumbers memory_numbers(torch::Device device, const std::exception& error);
 
-// Leaves `reserve_mb` of what is free on the card now to others: torch's allocator refuses to take more.
-void limit_memory(torch::Device device, std::int64_t reserve_mb);
+// While it lives torch's allocator leaves `reserve_mb` of what is free on the card now to others. Nothing on the CPU.
+class MemoryLimit {
+ public:
+  MemoryLimit(torch::Device device, std::int64_t reserve_mb);
+  MemoryLimit(const MemoryLimit&) = delete;
+  MemoryLimit& operator=(const MemoryLimit&) = delete;
+  ~MemoryLimit();
+
+ private:
+  torch::Device device_;
+};
 
 }  // namespace reelgrad

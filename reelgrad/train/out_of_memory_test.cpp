@@ -72,6 +72,20 @@ TEST(IsOutOfMemory, KnowsTheLibrariesWords) {
   EXPECT_FALSE(is_out_of_memory(std::runtime_error("CUDA error: an illegal memory access was encountered")));
 }
 
+// What torch 2.11 says; by the time it is caught, the step's memory has gone back to the allocator.
+TEST(MemoryNumbers, AreThoseOfTheMoment) {
+  const MemoryNumbers numbers = memory_numbers(
+      torch::kCPU,
+      std::runtime_error(
+          "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 4.00 GiB of which "
+          "2.35 GiB is free. Of the allocated memory 825.00 MiB is allocated by PyTorch, with 16.00 MiB "
+          "allocated in private pools (e.g., CUDA Graphs), and 24.85 MiB is reserved by PyTorch but "
+          "unallocated. If reserved but unallocated memory is large try"));
+  EXPECT_EQ(numbers.requested, 20 * kMiB);
+  EXPECT_EQ(numbers.allocated, 825 * kMiB);
+  EXPECT_NEAR(static_cast<double>(numbers.reserved), 849.85 * kMiB, 1);
+}
+
 TEST(MemoryNumbers, TakeTheRequestFromTheMessage) {
   const auto requested = [](const char* text) {
     return memory_numbers(torch::kCPU, std::runtime_error(text)).requested;
@@ -84,8 +98,11 @@ TEST(MemoryNumbers, TakeTheRequestFromTheMessage) {
 TEST(MemoryAdvice, BeginsWithTheSmallestChange) {
   Config config;
   config.data.batch = 16;
+  config.memory.reserve_mb = 0;
   EXPECT_EQ(memory_advice(config, {}),
             "memory.checkpointing = \"on\"; data.batch = 8 with optimizer.accumulate = 2; data.crop_px = 48");
+  // Micro-batches of one sample were tried already.
+  EXPECT_EQ(memory_advice(config, {.parts = 16, .checkpointing = {4, false}}), "data.crop_px = 48; a smaller network");
   config.memory.on_oom = "fail";
   EXPECT_THAT(memory_advice(config, {}), testing::StartsWith("memory.on_oom = \"adapt\"; memory.checkpointing"));
 }

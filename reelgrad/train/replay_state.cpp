@@ -7,6 +7,7 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "reelgrad/base/error.h"
 
@@ -36,15 +37,13 @@ class CardStates {
  public:
   void install(torch::Device device) {
     const std::lock_guard lock(mutex_);
-    CardState& state = states_[device.index()];
-    if (state) return;
-    at::Generator generator = at::globalContext().defaultGenerator(device);
-    const std::lock_guard generator_lock(generator.mutex());
-    const auto* card = generator.get<at::CUDAGeneratorImpl>();
-    state = c10::make_intrusive<at::CUDAGeneratorState>(card->current_seed(), card->philox_offset_per_thread());
-    generator.graphsafe_set_state(at::make_generator<at::CUDAGeneratorImpl>(device.index(), state));
+    if (!states_[device.index()]) make(device);
   }
 
+  void renew(torch::Device device, std::uint64_t seed, std::uint64_t offset) {
+    const std::lock_guard lock(mutex_);
+    make(device, std::pair(seed, offset));
+  }
   // The state that the capture under way on this stream advances.
   at::CUDAGeneratorState& captured(torch::Device device) {
     const std::lock_guard lock(mutex_);
@@ -57,6 +56,17 @@ class CardStates {
   }
 
  private:
+  // At the generator's own place, or at (seed, offset).
+  void make(torch::Device device, std::optional<std::pair<std::uint64_t, std::uint64_t>> place = std::nullopt) {
+    at::Generator generator = at::globalContext().defaultGenerator(device);
+    const std::lock_guard generator_lock(generator.mutex());
+    const auto* card = generator.get<at::CUDAGeneratorImpl>();
+    if (!place) place.emplace(card->current_seed(), card->philox_offset_per_thread());
+    CardState& state = states_[device.index()];
+    state = c10::make_intrusive<at::CUDAGeneratorState>(place->first, place->second);
+    generator.graphsafe_set_state(at::make_generator<at::CUDAGeneratorImpl>(device.index(), state));
+  }
+
   std::mutex mutex_;
   std::map<torch::DeviceIndex, CardState> states_;
 };
@@ -67,6 +77,18 @@ CardStates& card_states() {
 }
 
 }  // namespace
+
+void GeneratorPlace::renew() const {
+  card_states().renew(device_, seed_, offset_);
+}
+
+GeneratorPlace::GeneratorPlace(torch::Device device) : device_(device) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard lock(generator.mutex());
+  const auto* card = generator.get<at::CUDAGeneratorImpl>();
+  seed_ = card->current_seed();
+  offset_ = card->philox_offset_per_thread();
+}
 
 bool is_captured(torch::Device device) {
   return device.is_cuda() && c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;

@@ -28,6 +28,18 @@ class RandomState {
   std::uint64_t captured_offset_ = 0;
 };
 
+// Where a card's default generator is. After a capture that broke, torch's state of it is of no use: renew() gives the
+// generator another one, at the same place.
+class GeneratorPlace {
+ public:
+  explicit GeneratorPlace(torch::Device card);
+  void renew() const;
+
+ private:
+  torch::Device device_;
+  std::uint64_t seed_ = 0, offset_ = 0;
+};
+
 // Autocast of this thread, for the CPU and for cards.
 class AutocastState {
  public:

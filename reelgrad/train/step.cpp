@@ -38,8 +38,9 @@ void StepOps::accumulate(const Batch& batch) {
 }
 
 void StepOps::finish() {
+  for (const Phase& phase : phases_) phase.updater->begin_step();
   meter_.add(losses_);
-  for (const Phase& phase : phases_) phase.updater->step();
+  for (const Phase& phase : phases_) phase.updater->end_step();
   losses_.zero_();
 }
 

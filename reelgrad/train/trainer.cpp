@@ -174,7 +174,7 @@ struct Trainer::Impl {
   TrainOutcome run(std::optional<std::int64_t> stop_at) {
     const OwnStream stream(device);
     const std::int64_t end = std::min(stop_at.value_or(config.run.steps), config.run.steps);
-    limit_memory(device, config.memory.reserve_mb);
+    const MemoryLimit limit(device, config.memory.reserve_mb);
     if (step == 0) steps.choose_checkpointing(step);
     restart_clock();
     if (validation_due) {
@@ -208,7 +208,6 @@ struct Trainer::Impl {
       steps.run(step);
     } catch (const Error& error) {
       if (step == 0 || error.kind() != ErrorKind::failed) throw;
-      steps.give_back();
       save();
       throw Error(error.kind(),
                   fmt::format("{}\nA checkpoint of step {} was saved: --resume goes on from it", error.what(), step));
@@ -287,6 +286,7 @@ struct Trainer::Impl {
   }
 
   std::string first_bad_tensor() {
+    steps.give_back();  // a graph holds as much memory as a step needs
     const MicroBatches parts(samples, steps.plan().parts);
     const StepUnderTest under_test{
         *network,
@@ -338,20 +338,28 @@ struct Trainer::Impl {
 
   // --- Validation and checkpoints ---
 
+  // When memory runs out beside the steps' own, that is given back, and `work` done again.
+  template <class Work>
+  auto with_room(const Work& work) {
+    try {
+      return work();
+    } catch (const std::exception& error) {
+      if (!is_out_of_memory(error)) throw;
+    }
+    steps.give_back();
+    return work();
+  }
+
   // True when this is the best score so far. A stop while it runs leaves validation_due.
   bool validate() {
     if (pending) end_record();
     clock.pause();
-    std::optional<ValidationRecord> result;
-    {
+    const std::optional<ValidationRecord> result = with_room([&] {
       const Updater::EvaluationWeights weights(updater);
-      result = validator->validate(*network, step, hooks.stop_requested);
-    }
+      return validator->validate(*network, step, hooks.stop_requested);
+    });
     validation_due = !result;
-    if (result) {
-      result->step = step;
-      recorder.validation(*result);
-    }
+    if (result) recorder.validation(*result);
     clock.resume();
     if (!result) return false;
     if (std::isnan(result->score()) || (best_score && result->score() <= *best_score)) return false;
@@ -364,7 +372,7 @@ struct Trainer::Impl {
     if (pending) end_record();
     if (step == saved_at || step == 0) return;
     clock.pause();
-    recorder.checkpoint(snapshot());
+    recorder.checkpoint(with_room([&] { return snapshot(); }));
     saved_at = step;
     clock.resume();
   }
@@ -380,6 +388,7 @@ struct Trainer::Impl {
     require_finite(snapshot.training, what);
     put_state(snapshot.training, "meter.losses", meter.state());
     put_state(snapshot.training, "memory_plan", to_tensor(steps.plan()));
+    put_state(snapshot.training, "memory_plan_asked", to_tensor(first_plan(config, *network)));
     put_state(snapshot.training, "machine", text_tensor(machine(device)));
     put_state(snapshot.training, "generator.cpu", default_generator(torch::kCPU).get_state());
     if (device.is_cuda()) put_state(snapshot.training, "generator.cuda", default_generator(device).get_state());
@@ -393,7 +402,7 @@ struct Trainer::Impl {
     step = snapshot.step;
     restore_meter(training);
     if (const torch::Tensor* saved = training.find("machine")) compare_machines(text_of(*saved));
-    if (const torch::Tensor* saved = training.find("memory_plan")) restore_plan(memory_plan(*saved));
+    restore_plan(training);
     restore_generator(training, "generator.cpu", torch::kCPU);
     if (device.is_cuda()) restore_generator(training, "generator.cuda", device);
     validation_due = snapshot.validation_due && validator != nullptr;  // a run may go on without validation
@@ -410,10 +419,15 @@ struct Trainer::Impl {
   }
 
   // The rounding of a step depends on its micro-batches; on a larger card a run goes on as it was.
-  void restore_plan(const MemoryPlan& saved) {
-    if (saved == steps.plan()) return;
-    steps.set_plan(saved, step);
-    log::info(fmt::format("going on as the run did: {}", describe(saved, samples)));
+  // But another plan that is asked for is another one that is wanted.
+  void restore_plan(const StateReader& training) {
+    const torch::Tensor* saved = training.find("memory_plan");
+    const torch::Tensor* asked = training.find("memory_plan_asked");
+    if (saved == nullptr || asked == nullptr || memory_plan(*asked) != first_plan(config, *network)) return;
+    const MemoryPlan plan = memory_plan(*saved);
+    if (plan == steps.plan()) return;
+    steps.set_plan(plan, step);
+    log::info(fmt::format("going on as the run did: {}", describe(plan, samples)));
   }
 
   // Another loss has begun a new record.

@@ -18,6 +18,13 @@
 namespace reelgrad {
 namespace {
 
+// Strides of dimensions of one element say nothing: a 1x1 convolution's gradient may differ there.
+bool same_memory_order(const torch::Tensor& a, const torch::Tensor& b) {
+  for (std::int64_t i = 0; i < a.dim(); ++i)
+    if (a.size(i) != 1 && a.stride(i) != b.stride(i)) return false;
+  return true;
+}
+
 constexpr int kBlocksAThread = 32;  // fewer are not worth a thread of their own
 
 // Names of a rule's states in checkpoints, as in torch's own; empty: it has none.
@@ -211,15 +218,18 @@ void Updater::collect_gradients() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const torch::Tensor &parameter = slots_[i].parameter, &gradient = parameter.grad();
     // Autograd gives gradients their parameters' memory order, but for rare ones that it shares with other tensors.
-    const bool fits = !gradient.defined() || gradient.strides() == parameter.strides();
+    const bool fits = !gradient.defined() || same_memory_order(gradient, parameter);
     gradients_[i] = fits ? gradient : torch::empty_like(parameter.detach()).copy_(gradient);
     gradient_pointers_[i] = gradient.defined() ? gradients_[i].const_data_ptr() : nullptr;
   }
 }
 
-void Updater::step() {
+void Updater::begin_step() {
   const torch::NoGradGuard no_grad;
   collect_gradients();
+}
+
+void Updater::end_step() {
   if (progress_.is_cuda()) {
     step_on_card();
   } else {
@@ -305,10 +315,12 @@ NamedTensors Updater::evaluation_weights() const {
 
 Updater::EvaluationWeights::EvaluationWeights(Updater& updater) : updater_(updater) {
   if (!updater.averages()) return;
-  for (Slot& slot : updater.slots_) {
-    const torch::Tensor weights = updater.evaluated(slot);
-    raw_.push_back(slot.parameter.variable_data());
-    slot.parameter.set_data(weights);
+  std::vector<torch::Tensor> weights;  // all of them first: making them may fail
+  for (const Slot& slot : updater.slots_) weights.push_back(updater.evaluated(slot));
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    torch::Tensor& parameter = updater.slots_[i].parameter;
+    raw_.push_back(parameter.variable_data());
+    parameter.set_data(weights[i]);
   }
 }
 

@@ -45,9 +45,15 @@ class Updater {
   torch::Tensor scaled(const torch::Tensor& loss) const;
 
   // Unscales and checks the gradients, clips them by norm and then by value, updates weights and average, counts. Waits
-  // for nothing, allocates nothing, can be captured in a CUDA graph. Parameters without a gradient stay as they are.
-  // Without loss scaling gradients that are not finite go into the weights, as they do in PyTorch.
-  void step();
+  // for nothing, can be captured in a CUDA graph. Parameters without a gradient stay as they are. Without loss scaling
+  // gradients that are not finite go into the weights, as they do in PyTorch.
+  void step() {
+    begin_step();
+    end_step();
+  }
+  // Its two halves: what allocates (copies of gradients whose memory order is another), and what changes anything.
+  void begin_step();
+  void end_step();
 
   // float64 [5], in UpdateCounters' order, on the device and live.
   torch::Tensor counters() const;

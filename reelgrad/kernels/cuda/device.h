@@ -73,8 +73,10 @@ __device__ __forceinline__ Triple map_signal(const Matrix& m, Signal from, Signa
 }
 
 inline void check_launch(const char* kernel) {
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
-    fail(std::string("launching the CUDA kernel ") + kernel + ": " + cudaGetErrorString(error));
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return;
+  const ErrorKind kind = error == cudaErrorMemoryAllocation ? ErrorKind::out_of_memory : ErrorKind::failed;
+  throw Error(kind, std::string("launching the CUDA kernel ") + kernel + ": " + cudaGetErrorString(error));
 }
 
 // Call `launch` with the storage, or the element type, as a constant.
