@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/train/out_of_memory.h"
 
@@ -80,7 +81,24 @@ void GraphStep::run(std::int64_t step) {
 
 // False: the steps cannot be captured, and why_not_ says why.
 bool GraphStep::capture(std::int64_t step) {
-  // A frame that cannot be had is no reason of the graph's.
+  try {
+    prepare(step);
+    record();
+    return true;
+  } catch (const std::exception& error) {
+    const bool full = is_out_of_memory(error);
+    if (!full && dynamic_cast<const Error*>(&error) != nullptr) throw;  // of a frame: no reason of the graph's
+    why_not_ = full ? "the card's memory does not hold the graph beside the rest" : first_line(error);
+  }
+  discard();
+  ops_.start_afresh();
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  log::info(fmt::format("steps are run op by op, not as a CUDA graph: {}", why_not_));
+  return false;
+}
+
+// Batches of every size, each with samples of this step.
+void GraphStep::prepare(std::int64_t step) {
   for (int i = 0; i < parts_.parts(); ++i) {
     std::unique_ptr<Part>& part = captured_[parts_.count(i)];
     if (part) continue;
@@ -88,18 +106,6 @@ bool GraphStep::capture(std::int64_t step) {
     part->batch = replayed_batch(batches_, parts_.count(i));
     part->batch->prepare(step, parts_.first(i));
   }
-  try {
-    record();
-    return true;
-  } catch (const std::exception& error) {
-    why_not_ =
-        is_out_of_memory(error) ? "the card's memory does not hold the graph beside the rest" : first_line(error);
-  }
-  discard();
-  ops_.start_afresh();
-  c10::cuda::CUDACachingAllocator::emptyCache();
-  log::info(fmt::format("steps are run op by op, not as a CUDA graph: {}", why_not_));
-  return false;
 }
 
 void GraphStep::record() {

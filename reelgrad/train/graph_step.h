@@ -26,6 +26,7 @@ class GraphStep : public Step {
   struct Part;
 
   bool capture(std::int64_t step);
+  void prepare(std::int64_t step);
   void record();
   Part& part_of(int count) { return *captured_.at(count); }
   void discard();

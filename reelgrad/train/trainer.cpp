@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <utility>
 
@@ -38,6 +39,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kProgressInterval = std::chrono::milliseconds(200);
 constexpr std::int64_t kScaleCheckEvery = 5;   // steps
+constexpr std::size_t kMostPending = 16;       // records on their way from the card
 constexpr std::int64_t kMostSkipsInARow = 20;  // more, and nothing is learned any more
 constexpr std::int64_t kSkipsInDoubt = 4;      // from here on each step is looked at
 constexpr double kSmallestScale = 1;
@@ -132,7 +134,7 @@ struct Trainer::Impl {
     ReadBack values, counters;
     bool ready() const { return values.ready() && counters.ready(); }
   };
-  std::optional<Pending> pending;    // a record
+  std::deque<Pending> pending;       // records
   std::optional<ReadBack> counting;  // the loss scale's counters
   std::int64_t counting_step = 0;
 
@@ -194,7 +196,7 @@ struct Trainer::Impl {
       const bool improved = validator != nullptr && is_due(config.validation.every) && validate();
       if (improved || validation_due || step == end || is_due(config.checkpoint.every)) save();
       if (validation_due) return TrainOutcome::interrupted;
-      if (pending && pending->ready()) end_record();
+      while (!pending.empty() && pending.front().ready()) end_record();
       show_progress();
     }
     return step == config.run.steps ? TrainOutcome::finished : TrainOutcome::stopped_at;
@@ -221,19 +223,20 @@ struct Trainer::Impl {
   // --- What is read back ---
 
   void begin_record() {
-    if (pending) end_record();
+    if (pending.size() == kMostPending) end_record();
     StepRecord record{.step = step,
                       .steps_per_second = steps_per_second(),
                       .data_wait_share = std::min(1.0, batches.take_wait_seconds() / clock.seconds()),
                       .memory_mb = peak_memory_mb(device)};
-    pending.emplace(Pending{std::move(record), ReadBack(meter.state()), ReadBack(updater.counters())});
+    pending.push_back({std::move(record), ReadBack(meter.state()), ReadBack(updater.counters())});
     meter.clear();
     restart_clock();
     if (device.is_cpu()) end_record();
   }
 
   void end_record() {
-    const Pending done = *std::exchange(pending, std::nullopt);
+    const Pending done = std::move(pending.front());
+    pending.pop_front();
     const LossMeter::Reading reading = LossMeter::read(done.values.wait());
     counters = Updater::read(done.counters.wait());
     check_losses(reading, done.record.step);
@@ -352,7 +355,7 @@ struct Trainer::Impl {
 
   // True when this is the best score so far. A stop while it runs leaves validation_due.
   bool validate() {
-    if (pending) end_record();
+    while (!pending.empty()) end_record();
     clock.pause();
     const std::optional<ValidationRecord> result = with_room([&] {
       const Updater::EvaluationWeights weights(updater);
@@ -369,7 +372,7 @@ struct Trainer::Impl {
   }
 
   void save() {
-    if (pending) end_record();
+    while (!pending.empty()) end_record();
     if (step == saved_at || step == 0) return;
     clock.pause();
     recorder.checkpoint(with_room([&] { return snapshot(); }));

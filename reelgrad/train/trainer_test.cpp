@@ -507,8 +507,8 @@ TEST_F(TrainerGpuTest, ResumeInMixedPrecisionIsBitEqual) {
   }
 }
 
-// Two seeds of float32 differ more than half precision from float32 of the same seed. (That our float32 on the CPU is
-// PyTorch's: reference_test.cpp.)
+// Over the whole run two seeds of float32 differ more than half precision from float32 of the same seed. (That our
+// float32 on the CPU is PyTorch's: reference_test.cpp.)
 TEST_F(TrainerGpuTest, HalfPrecisionLearnsAsFloat32Does) {
   Config config = test::small_config();
   config.run.steps = 300;
@@ -523,11 +523,14 @@ TEST_F(TrainerGpuTest, HalfPrecisionLearnsAsFloat32Does) {
     for (const StepRecord& record : recorder.steps) losses.push_back(record.loss);
     return losses;
   };
+  const auto mean_distance = [](const std::vector<double>& a, const std::vector<double>& b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += std::abs(a[i] - b[i]);
+    return sum / static_cast<double>(a.size());
+  };
   const std::vector<double> one = losses("off", 1, torch::kCPU), other = losses("off", 2, torch::kCPU);
   for (const char* amp : {"bf16", "fp16"}) {
-    const std::vector<double> half = losses(amp, 1, card_);
-    for (std::size_t i = 0; i < one.size(); ++i)
-      EXPECT_NEAR(half[i], one[i], std::abs(one[i] - other[i])) << amp << ", record " << i;
+    EXPECT_LT(mean_distance(losses(amp, 1, card_), one), mean_distance(one, other)) << amp;
   }
 }
 
