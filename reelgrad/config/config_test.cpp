@@ -117,7 +117,8 @@ TEST_F(ConfigFile, UnknownKeysAndSectionsNameTheNearest) {
             "train.toml:4: optimizer.lrr: unknown key (did you mean \"lr\"?)");
   EXPECT_EQ(error_after_data("[optimiser]\nlr = 1"),
             "train.toml:3: optimiser: unknown section (did you mean \"optimizer\"?)");
-  EXPECT_EQ(error_after_data("[ema]\nfoobar = 1"), "train.toml:4: ema.foobar: unknown key (known: decay, warmup, every)");
+  EXPECT_EQ(error_after_data("[ema]\nfoobar = 1"),
+            "train.toml:4: ema.foobar: unknown key (known: decay, warmup, every)");
   EXPECT_EQ(
       error_of("steps = 3\n" + minimal_),
       "train.toml:1: steps: unknown key outside a section (known: run, data, model, loss, optimizer, schedule, ema, "
@@ -313,14 +314,15 @@ TEST_F(ConfigFile, InvalidTomlNamesTheLine) {
 }
 
 TEST_F(ConfigFile, AllProblemsAreListedInTheOrderOfTheFile) {
-  EXPECT_EQ(error_of("[run]\nsteps = 0\n[data]\nscript = \"a.vpy\"\nbatchh = 1\n[runn]\n[data.x]", {"loss.charbonier=1"}),
-            "train.toml:2: run.steps: 0 is out of range, allowed: an integer from 1 to 1000000000\n"
-            "train.toml:5: data.batchh: unknown key (did you mean \"batch\"?)\n"
-            "train.toml:6: runn: unknown section (did you mean \"run\"?)\n"
-            "train.toml:7: data.x: unknown key (known: script, pairs, batch, crop_px, window, frame_step, color, "
-            "augment, reuse, "
-            "segment_frames, pool_frames, scene_cuts, skip_duplicates, matrix_in, range_in, chromaloc_in)\n"
-            "--set loss.charbonier=1: loss.charbonier: unknown key (did you mean \"charbonnier\"?)");
+  EXPECT_EQ(
+      error_of("[run]\nsteps = 0\n[data]\nscript = \"a.vpy\"\nbatchh = 1\n[runn]\n[data.x]", {"loss.charbonier=1"}),
+      "train.toml:2: run.steps: 0 is out of range, allowed: an integer from 1 to 1000000000\n"
+      "train.toml:5: data.batchh: unknown key (did you mean \"batch\"?)\n"
+      "train.toml:6: runn: unknown section (did you mean \"run\"?)\n"
+      "train.toml:7: data.x: unknown key (known: script, pairs, batch, crop_px, window, frame_step, color, "
+      "augment, reuse, "
+      "segment_frames, pool_frames, scene_cuts, skip_duplicates, matrix_in, range_in, chromaloc_in)\n"
+      "--set loss.charbonier=1: loss.charbonier: unknown key (did you mean \"charbonnier\"?)");
 }
 
 TEST_F(ConfigFile, SettingsWinOverTheFile) {

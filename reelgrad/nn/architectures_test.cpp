@@ -149,7 +149,8 @@ TEST_F(ModelFileTest, WithMetadataThatWeCannotReadIsRefused) {
   auto unknown = model_metadata(small_compact());
   unknown["reelgrad"].replace(unknown["reelgrad"].find("compact"), 7, "mystery");
   write_safetensors(file(), weights, unknown);
-  EXPECT_THAT(error_of(ErrorKind::failed, [&] { load_model(file()); }), HasSubstr("\"mystery\" (known: compact, torchscript, module)"));
+  EXPECT_THAT(error_of(ErrorKind::failed, [&] { load_model(file()); }),
+              HasSubstr("\"mystery\" (known: compact, torchscript, module)"));
 }
 
 }  // namespace
