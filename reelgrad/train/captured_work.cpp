@@ -18,7 +18,7 @@ void end_recording(const at::cuda::MempoolId_t& pool) {
   const auto quietly = [](const auto& call) {
     try {
       call();
-    } catch (const c10::Error&) {  // nothing was begun
+    } catch (...) {  // nothing was begun
     }
   };
   cudaGetLastError();
@@ -39,29 +39,31 @@ class CapturedWork::Graph : public at::cuda::CUDAGraph {
 CapturedWork::CapturedWork(const at::cuda::MempoolId_t& pool, const std::function<void()>& work)
     : graph_(std::make_unique<Graph>()) {
   const GeneratorPlace place(torch::Device(torch::kCUDA, c10::cuda::current_device()));
-  std::exception_ptr failure;
-  bool begun = false;
   try {
     // Other threads (decoding, importing) may call what a capture forbids its own thread.
     graph_->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
-    begun = true;
+  } catch (...) {
+    // Half begun, its destructor would throw (torch's generator does not know it), and that ends the program.
+    static_cast<void>(graph_.release());
+    end_recording(pool);
+    place.renew();
+    throw;
+  }
+  std::exception_ptr failure;
+  try {
     work();
   } catch (...) {
     failure = std::current_exception();
   }
-  if (begun) {
-    try {
-      graph_->capture_end();
-    } catch (...) {
-      if (!failure) failure = std::current_exception();
+  try {
+    graph_->capture_end();
+  } catch (...) {
+    if (!failure) failure = std::current_exception();
+    if (!graph_->recorded()) {
+      end_recording(pool);
+      place.renew();
     }
   }
-  if (failure && !graph_->recorded()) {
-    end_recording(pool);
-    place.renew();
-  }
-  // Half begun, its destructor would throw (torch's generator does not know it), and that ends the program.
-  if (!begun) static_cast<void>(graph_.release());
   if (failure) std::rethrow_exception(failure);
 }
 

@@ -184,19 +184,20 @@ void expect_failing_captures_cost_only_the_graph(const Config& config, int parts
   CardRun<EagerStep> eager(config, test::small_network(1), Precision::bf16, parts);
   const NamedTensors expected = eager.run(5);
   test::FailingCardAllocator allocator;
-  std::int64_t failures = 0;
-  for (bool failed = true; failed; ++failures) {
+  int given_up = 0;
+  for (std::int64_t nth = 1;; ++nth) {
     CardRun<GraphStep> graph(config, test::small_network(1), Precision::bf16, parts);
     graph.run(2);
-    allocator.fail_at(failures + 1);
+    allocator.fail_at(nth);
     for (int step = 2; step < 5; ++step) graph.step.run(step);
-    failed = allocator.has_failed();
+    const bool failed = allocator.has_failed();
     allocator.fail_at(0);
-    EXPECT_EQ(graph.step.why_not().empty(), !failed);
+    if (!failed) break;
+    if (!graph.step.why_not().empty()) ++given_up;  // libraries do without a workspace that they cannot have
     test::expect_bit_equal(graph.setup.state(), expected);
-    ASSERT_FALSE(testing::Test::HasFailure()) << "allocation " << failures + 1;
+    ASSERT_FALSE(testing::Test::HasFailure()) << "allocation " << nth;
   }
-  EXPECT_GT(failures, 20);
+  EXPECT_GT(given_up, 20);
 }
 
 TEST_F(GraphStepGpuTest, OutOfMemoryAtAnyAllocationOfACaptureCostsOnlyTheGraph) {
