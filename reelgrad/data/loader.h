@@ -49,8 +49,7 @@ class BatchSource {
   virtual Batch next(std::int64_t step, int first, int count) = 0;
   // Batches of `count` samples for a captured step; the source outlives them. nullptr: next() is all there is.
   virtual std::unique_ptr<ReplayedBatch> replayed(int) { return nullptr; }
-  // Whether it keeps frames on the card, and moving them to host memory; the samples stay the same. Replayed batches
-  // made before are void then.
+  // Whether it keeps frames on the card, and moving them to host memory; the samples stay the same.
   virtual bool on_card() const { return false; }
   virtual void leave_card(std::int64_t /*next_step*/) {}
   // Seconds spent waiting for decoding since the last call.

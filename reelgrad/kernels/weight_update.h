@@ -76,7 +76,7 @@ enum class UpdateElement { f32, f64 };
 struct UpdateTable {
   const UpdateTensor* tensors = nullptr;
   const UpdateBlock* blocks = nullptr;
-  int tensor_count = 0, block_count = 0;
+  int block_count = 0;
   UpdateElement element = UpdateElement::f32;  // of parameters, gradients, states and averages
 };
 

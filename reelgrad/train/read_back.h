@@ -6,7 +6,7 @@
 
 namespace reelgrad {
 
-// A tensor's values on their way to the host, as they are when the current stream gets here. Asking never waits.
+// A tensor's values on their way to the host, as they are when the current stream gets here. ready() never waits.
 class ReadBack {
  public:
   explicit ReadBack(const torch::Tensor& source);

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "reelgrad/data/loader.h"
@@ -20,7 +19,6 @@ namespace reelgrad {
 // to it that its backward reaches no weights but its own.
 struct Phase {
   std::function<LossValue(const Batch&)> loss;  // a mean over the samples
-  std::vector<std::string> names;               // of the loss's terms
   torch::nn::Module* network;
   Updater* updater;
 };
@@ -52,8 +50,6 @@ class StepOps {
   void accumulate(const Batch& batch);
   // Updates each network and gives the losses to the meter.
   void finish();
-
-  const std::vector<Phase>& phases() const { return phases_; }
 
  private:
   std::vector<Phase> phases_;

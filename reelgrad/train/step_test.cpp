@@ -197,13 +197,8 @@ TEST(EagerStep, TrainsTwoNetworksWithTheirOwnOptimizers) {
   LossMeter meter(4, torch::kCPU);
   StepOps ops(
       {{[&](const Batch& b) { return l1(first->forward(b.input.to(torch::kFloat64)), b.target.to(torch::kFloat64)); },
-        {"l1"},
-        first.get(),
-        &adam},
-       {[&](const Batch& b) { return l1(second->forward(b.input.to(torch::kFloat64)), rest(b)); },
-        {"l1"},
-        second.get(),
-        &sgd}},
+        first.get(), &adam},
+       {[&](const Batch& b) { return l1(second->forward(b.input.to(torch::kFloat64)), rest(b)); }, second.get(), &sgd}},
       2, meter);
   EagerStep step(ops, batches, MicroBatches(2, 2));
   for (int i = 0; i < 8; ++i) step.run(i);

@@ -157,8 +157,7 @@ struct Trainer::Impl {
         updater(updater_options(), *network),
         loss(config, *network, precision),
         meter(1 + std::ssize(loss.names()), device),
-        ops({{[this](const Batch& batch) { return loss(batch); }, loss.names(), network.get(), &updater}}, samples,
-            meter),
+        ops({{[this](const Batch& batch) { return loss(batch); }, network.get(), &updater}}, samples, meter),
         steps(this->config, *network, loss, ops, batches, device) {
     latest.loss = std::numeric_limits<double>::quiet_NaN();
   }

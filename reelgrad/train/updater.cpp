@@ -194,7 +194,6 @@ void Updater::make_tables() {
   table_ = {
       .tensors = reinterpret_cast<const UpdateTensor*>(tensors_.const_data_ptr<std::uint8_t>()),
       .blocks = reinterpret_cast<const UpdateBlock*>(blocks_.const_data_ptr<std::uint8_t>()),
-      .tensor_count = static_cast<int>(tensors.size()),
       .block_count = static_cast<int>(blocks.size()),
       .element = slots_.front().parameter.scalar_type() == torch::kFloat64 ? UpdateElement::f64 : UpdateElement::f32};
   milestones_ = torch::tensor(schedule_.milestones(), torch::kInt64).to(device);

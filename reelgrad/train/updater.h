@@ -85,8 +85,6 @@ class Updater {
   NamedTensors state() const;
   void load_state(const NamedTensors& state);
 
-  void set_updates(std::int64_t updates);
-
  private:
   struct Slot {
     std::string name;
@@ -94,6 +92,7 @@ class Updater {
     double lr_scale = 1, weight_decay = 0;
   };
 
+  void set_updates(std::int64_t updates);
   void add_slots(torch::nn::Module& network);
   Slot make_slot(const std::string& name, const torch::Tensor& parameter, double lr_scale, double weight_decay) const;
   void make_tables();
