@@ -20,6 +20,7 @@
 #include "reelgrad/restore/validation.h"
 #include "reelgrad/train/amp.h"
 #include "reelgrad/train/trainer.h"
+#include "reelgrad/train/updater.h"
 
 namespace reelgrad {
 namespace {
@@ -173,6 +174,7 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
   NetworkSpec spec = network_spec(config);
   if (request.mode == RunMode::resume) spec = with_kept_file(std::move(spec), config.run.dir);
   const std::shared_ptr<Network> network = starting_network(config, spec, request.mode);
+  check_parameter_patterns(config.optimizer, *network);
   spec = measured_spec(std::move(spec), *network);
   std::unique_ptr<Validator> validator;
   if (!validation.empty()) {

@@ -53,6 +53,7 @@ struct GroupRun : torch::CustomClassHolder {
   Segments segments;
   torch::Device device = torch::kCPU;
   bool offload = false;
+  Tensors buffers;                        // of the network
   c10::intrusive_ptr<GroupRun> previous;  // whose backward comes next
 
   // Filled by forward.
@@ -139,6 +140,7 @@ class CheckpointedGroup : public torch::autograd::Function<CheckpointedGroup> {
     const Tensors inputs = take_inputs(*run, context->get_saved_variables());
     if (run->previous) run->previous->prefetch();
 
+    BufferState buffers(run->buffers);  // forward has brought them forward; the second run must not do it again
     Tensors outputs;
     {
       const Replay replay(*run->state);
@@ -152,7 +154,9 @@ class CheckpointedGroup : public torch::autograd::Function<CheckpointedGroup> {
       roots.push_back(std::move(outputs[i]));
       root_gradients.push_back(std::move(output_gradients[i]));
     }
-    return gradients(roots, root_gradients, inputs, context->saved_data["parameters"].toTensorVector());
+    Tensors results = gradients(roots, root_gradients, inputs, context->saved_data["parameters"].toTensorVector());
+    buffers.restore();  // the graph, which looks after its tensors' versions, is gone
+    return results;
   }
 
  private:
@@ -210,13 +214,14 @@ torch::Tensor forward_checkpointed(Network& network, const torch::Tensor& input,
 
   const Segments segments = network.segments();
   const std::size_t count = std::min(static_cast<std::size_t>(plan.segments), segments.size());
-  const Tensors parameters = trained_parameters(network);
+  const Tensors parameters = trained_parameters(network), buffers = network.buffers();
   Tensors tensors{input};
   GroupRunPtr previous;
   for (std::size_t i = 0; i + 1 < count; ++i) {
     const auto run = c10::make_intrusive<GroupRun>();
     run->segments = group(segments, i, count);
     run->device = input.device();
+    run->buffers = buffers;
     // The first group's input is the caller's, who holds it anyway. The last's is the first that backward needs: at
     // that moment its own tensors take the most, whether this one waited on the card or not.
     run->offload = offload && i > 0 && i + 2 < count;

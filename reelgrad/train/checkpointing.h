@@ -18,7 +18,7 @@ struct CheckpointPlan {
 // then where they would be without. Gradients equal those of network.forward() bit for bit where the same operation on
 // the same data gives the same bits, but for a weight that is used more than twice or shared under autocast: there they
 // are summed in another order or type. More groups than segments() are as many; without gradients it is forward().
-// Networks that change state of their own in forward (running statistics) do so twice.
+// Buffers of the network (running statistics) change once, as without.
 // Backward may run once, on any thread. Throws if a segment changes its input in place, or the last gives not one
 // tensor.
 torch::Tensor forward_checkpointed(Network& network, const torch::Tensor& input, const CheckpointPlan& plan);

@@ -361,6 +361,27 @@ TEST(Checkpointing, TakesLessMemory) {
   EXPECT_LT(static_cast<double>(peak_of(*network, input, {.segments = 6})), 0.4 * off);
 }
 
+// Running statistics are brought forward once, and what is computed with them is the same.
+TEST(Checkpointing, ChangesBuffersOnce) {
+  const auto make = [] {
+    const auto chain = std::make_shared<Chain>();
+    for (int i = 0; i < 3; ++i) {
+      const torch::Tensor weight = chain->weight({3, 3, 3, 3});
+      const torch::Tensor mean = chain->register_buffer("mean" + std::to_string(i), torch::zeros({3}));
+      const torch::Tensor variance = chain->register_buffer("variance" + std::to_string(i), torch::ones({3}));
+      chain->add([=](const TensorList& in) {
+        const torch::Tensor y = at::conv2d(in[0], weight, {}, 1, at::IntArrayRef{1});
+        return TensorList{at::batch_norm(y, {}, {}, mean, variance, /*training=*/true, 0.1, 1e-5, false)};
+      });
+    }
+    return chain;
+  };
+  const torch::Tensor input = torch::rand({2, 3, 8, 8}, at::detail::createCPUGenerator(1));
+  const auto plain = make(), checkpointed = make();
+  expect_equal(train_on(*checkpointed, input, {.segments = 3}), train_on(*plain, input, {}));
+  expect_equal(checkpointed->buffers(), plain->buffers());
+}
+
 TEST(Checkpointing, OnlyOffloadKeepsAStepOutOfAGraph) {
   EXPECT_TRUE(can_be_captured({.segments = 4}));
   EXPECT_FALSE(can_be_captured({.segments = 4, .offload = true}));

@@ -15,24 +15,6 @@
 #include "reelgrad/train/replay_state.h"
 
 namespace reelgrad {
-namespace {
-
-// Buffers that a forward pass changes (running statistics), to be put back.
-class BufferCopies {
- public:
-  explicit BufferCopies(const torch::nn::Module& network) : buffers_(network.buffers()) {
-    for (const torch::Tensor& buffer : buffers_) copies_.push_back(buffer.clone());
-  }
-  void restore() {
-    for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(copies_[i]);
-  }
-
- private:
-  std::vector<torch::Tensor> buffers_, copies_;
-};
-
-}  // namespace
-
 FittedSteps::FittedSteps(const Config& config, Network& network, NetworkLoss& loss, StepOps& ops, BatchSource& batches,
                          torch::Device device)
     : config_(config),
@@ -71,12 +53,12 @@ void FittedSteps::run(std::int64_t step) {
 void FittedSteps::fit(std::int64_t step, const std::function<void()>& work) {
   for (;;) {
     std::optional<RandomState> generators;
-    std::optional<BufferCopies> buffers;
+    std::optional<BufferState> buffers;
     std::string why;
     std::exception_ptr other;
     try {
       generators = RandomState::now(device_);
-      buffers.emplace(network_);
+      buffers.emplace(network_.buffers());
       return work();
     } catch (const std::exception& error) {
       if (is_out_of_memory(error)) {
@@ -140,7 +122,7 @@ bool FittedSteps::dry_step_fits(std::int64_t step) {
   const MicroBatches parts(samples_, plan_.parts);
   const int last = parts.parts() - 1;
   const RandomState generators = RandomState::now(device_);
-  BufferCopies buffers(network_);
+  BufferState buffers(network_.buffers());
   bool fits = true;
   try {
     ops_.accumulate(batches_.next(step, parts.first(last), parts.count(last)));

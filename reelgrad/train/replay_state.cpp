@@ -90,6 +90,15 @@ GeneratorPlace::GeneratorPlace(torch::Device device) : device_(device) {
   offset_ = card->philox_offset_per_thread();
 }
 
+BufferState::BufferState(std::vector<torch::Tensor> buffers) : buffers_(std::move(buffers)) {
+  for (const torch::Tensor& buffer : buffers_) copies_.push_back(buffer.detach().clone());
+}
+
+void BufferState::restore() {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(copies_[i]);
+}
+
 bool is_captured(torch::Device device) {
   return device.is_cuda() && c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 namespace reelgrad {
 
@@ -65,6 +66,16 @@ class WithoutCastCache {
 
  private:
   bool previous_;
+};
+
+// Buffers that a forward pass changes (running statistics), to be put back.
+class BufferState {
+ public:
+  explicit BufferState(std::vector<torch::Tensor> buffers);
+  void restore();
+
+ private:
+  std::vector<torch::Tensor> buffers_, copies_;
 };
 
 class ReplayState {

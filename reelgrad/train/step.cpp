@@ -2,7 +2,7 @@
 
 #include <torch/torch.h>
 
-#include <numeric>
+#include "reelgrad/base/error.h"
 
 namespace reelgrad {
 
@@ -29,6 +29,7 @@ void StepOps::accumulate(const Batch& batch) {
   std::vector<torch::Tensor> values;
   for (const Phase& phase : phases_) {
     const LossValue value = phase.loss(batch);
+    if (!value.total.requires_grad()) fail_usage("model: the network's output does not depend on its parameters");
     const torch::Tensor weighted = share == 1 ? value.total : value.total * share;
     phase.updater->scaled(weighted).backward();
     values.push_back(value.total.detach().reshape({1}).to(torch::kFloat64));

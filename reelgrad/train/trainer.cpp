@@ -251,8 +251,11 @@ struct Trainer::Impl {
   // A loss scale skips a step whose loss is not finite. Without one, the first such step ends the run.
   void check_losses(const LossMeter::Reading& reading, std::int64_t last_step) {
     if (scales_loss() || reading.first_bad < 0) return;
+    const double value = reading.first_bad_value;
     fail_not_finite(fmt::format("step {}: the loss is {}", last_step - reading.steps + reading.first_bad + 1,
-                                reading.first_bad_value));
+                                std::isnan(value) ? "nan"
+                                : value > 0       ? "inf"
+                                                  : "-inf"));
   }
 
   bool scales_loss() const { return precision == Precision::fp16; }

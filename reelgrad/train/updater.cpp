@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <map>
 #include <utility>
 
 #include "reelgrad/base/error.h"
@@ -120,6 +121,17 @@ UpdateProgress& progress_in(const torch::Tensor& progress) {
 
 }  // namespace
 
+void check_parameter_patterns(const OptimizerConfig& config, const torch::nn::Module& network) {
+  std::vector<std::string> names;
+  bool trains = false;
+  for (const auto& item : network.named_parameters()) {
+    names.push_back(item.key());
+    trains = trains || (item.value().requires_grad() && group_of(config, item.key()).lr_scale > 0);
+  }
+  require_matches(config, names);
+  if (!trains) fail_usage("optimizer.groups: no parameter of the network is left to be trained");
+}
+
 Updater::Updater(const Options& options, torch::nn::Module& network)
     : options_(options),
       schedule_(options.schedule, options.optimizer.lr, options.steps),
@@ -133,9 +145,7 @@ Updater::Updater(const Options& options, torch::nn::Module& network)
 
 void Updater::add_slots(torch::nn::Module& network) {
   const torch::NoGradGuard no_grad;
-  std::vector<std::string> names;
-  for (const auto& item : network.named_parameters()) names.push_back(item.key());
-  require_matches(options_.optimizer, names);
+  check_parameter_patterns(options_.optimizer, network);
   for (const auto& item : network.named_parameters()) {
     torch::Tensor parameter = item.value();
     if (!parameter.requires_grad()) continue;
@@ -146,7 +156,6 @@ void Updater::add_slots(torch::nn::Module& network) {
     }
     slots_.push_back(make_slot(item.key(), parameter, group.lr_scale, group.weight_decay));
   }
-  if (slots_.empty()) fail_usage("optimizer.groups: no parameter of the network is left to be trained");
 }
 
 Updater::Slot Updater::make_slot(const std::string& name, const torch::Tensor& parameter, double lr_scale,
@@ -351,12 +360,38 @@ NamedTensors Updater::state() const {
 void Updater::load_state(const NamedTensors& state) {
   const torch::NoGradGuard no_grad;
   const StateReader reader(state);
-  for (const auto& [name, tensor] : this->state()) {
-    if (name.starts_with("optimizer.")) reader.copy_to(tensor, name);
-  }
+  load_optimizer(reader);
   load_average(reader.below("ema."));
   load_scale(reader.below("scaler."));
   set_updates(static_cast<std::int64_t>(progress(offsetof(UpdateProgress, updates)).item<double>()));
+}
+
+// Parameters that were frozen so far have no state yet, nor has an SGD that had no momentum: they begin with none. A
+// checkpoint without the state of any parameter is another optimizer's.
+void Updater::load_optimizer(const StateReader& reader) {
+  const NamedTensors saved = reader.below("optimizer.");
+  const bool none_at_all =
+      std::ranges::none_of(saved, [](const auto& item) { return item.first.find('.') != std::string::npos; });
+  const auto is_slot_state = [](const std::string& name) { return std::ranges::count(name, '.') > 1; };
+  std::map<std::string, std::vector<std::string>> missing;  // by the kind of state
+  std::map<std::string, std::size_t> known;
+  for (const auto& [name, tensor] : this->state()) {
+    if (!name.starts_with("optimizer.")) continue;
+    const std::string kind = name.substr(0, name.find('.', std::string("optimizer.").size()));
+    if (is_slot_state(name) && reader.find(name) == nullptr) {
+      missing[kind].push_back(name);
+      continue;
+    }
+    ++known[kind];
+    reader.copy_to(tensor, name);
+  }
+  for (const auto& [kind, names] : missing) {
+    if (known[kind] == 0 && !none_at_all) fail(fmt::format("the checkpoint has no \"{}\"", names.front()));
+    log::info(
+        fmt::format("{} parameters have no {} in the checkpoint (they were frozen, or it was not needed): they begin "
+                    "afresh",
+                    names.size(), kind));
+  }
 }
 
 void Updater::load_average(const NamedTensors& average) {
@@ -367,7 +402,13 @@ void Updater::load_average(const NamedTensors& average) {
     return;
   }
   const StateReader reader(average);
-  for (const Slot& slot : slots_) reader.copy_to(slot.average, slot.name);
+  for (const Slot& slot : slots_) {
+    if (reader.find(slot.name) == nullptr) {
+      torch::Tensor(slot.average).copy_(slot.parameter);  // it was frozen so far
+    } else {
+      reader.copy_to(slot.average, slot.name);
+    }
+  }
 }
 
 void Updater::load_scale(const NamedTensors& scale) {

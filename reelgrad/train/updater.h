@@ -9,6 +9,7 @@
 #include "reelgrad/kernels/weight_update.h"
 #include "reelgrad/nn/weights.h"
 #include "reelgrad/train/schedule.h"
+#include "reelgrad/train/snapshot_state.h"
 
 namespace reelgrad {
 
@@ -17,6 +18,9 @@ struct UpdateCounters {
   std::int64_t updates = 0, skipped = 0, skipped_in_a_row = 0;
   double learning_rate = 0;  // of the last update
 };
+
+// Throws usage for a pattern of the configuration that no parameter of the network matches, or when none is trained.
+void check_parameter_patterns(const OptimizerConfig& config, const torch::nn::Module& network);
 
 // One network's weights, optimizer state, schedule, loss scale and average. Everything about an update is decided on
 // the device from the count of updates done, which a skipped step doesn't advance: nothing waits for the card.
@@ -101,6 +105,7 @@ class Updater {
   void step_on_card();
   torch::Tensor evaluated(const Slot& slot) const;
   torch::Tensor progress(std::size_t offset_bytes) const;  // one value of it: float64 []
+  void load_optimizer(const StateReader& reader);
   void load_average(const NamedTensors& average);
   void load_scale(const NamedTensors& scale);
 

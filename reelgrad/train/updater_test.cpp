@@ -400,6 +400,25 @@ TEST(UpdaterState, OfAnotherOptimizerIsRefused) {
   }
 }
 
+// Fine-tuning: first with some parameters frozen, then with all.
+TEST(UpdaterState, OfParametersThatWereFrozenBeginsAfresh) {
+  Weights network, other_network;
+  Updater::Options options = scaled_adam();
+  Updater all(options, other_network);
+  NamedTensors state = copies(all.state());
+  const auto of_one = [](const auto& item) {
+    return item.first.starts_with("optimizer.exp_avg") && item.first.ends_with(".body.a");
+  };
+  ASSERT_EQ(std::erase_if(state, of_one), 2U);
+  for (auto& [name, tensor] : state)
+    if (name.starts_with("optimizer.exp_avg")) tensor.fill_(3);
+  Updater updater(options, network);
+  updater.load_state(state);
+  for (const auto& [name, tensor] : updater.state())
+    if (name.starts_with("optimizer.exp_avg"))
+      EXPECT_EQ(tensor.max().item<double>(), name.ends_with(".body.a") ? 0 : 3) << name;
+}
+
 // Field case F5: raw weights, averaged ones and the count are kept apart, and neither saving nor loading mixes them.
 TEST(UpdaterState, KeepsRawAndAveragedWeightsApart) {
   Weights network, other;
