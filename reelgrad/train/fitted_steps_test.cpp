@@ -238,7 +238,9 @@ TEST_F(FittedStepsGpuTest, AWholeBatchThatDoesNotFitIsSplit) {
     EXPECT_EQ(training.steps.plan().parts, 2);
     const auto a = training.setup.network->parameters(), b = expected.setup.network->parameters();
     for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(torch::equal(a[i], b[i])) << i;
-    if (std::string(graph) == "off") EXPECT_EQ(allocated(), at_rest);
+    if (std::string(graph) == "off") {
+      EXPECT_EQ(allocated(), at_rest);
+    }
     c10::cuda::CUDACachingAllocator::setMemoryFraction(1, 0);
   }
   apply_determinism(false);
