@@ -165,10 +165,17 @@ class Reader {
     const toml::array* array = node.as_array();
     if (!array) return report_type(node, key, "an array of tables { match, lr_scale, weight_decay }");
     value.clear();
-    for (std::size_t i = 0; i < array->size(); ++i) {
-      const std::string item = fmt::format("{}[{}]", key, i);
-      if (!source_.setting(key)) source_.note_line(item, (*array)[i].source().begin.line);
-      value.push_back(read_group((*array)[i], item));
+    for_each_item(*array, key,
+                  [&](const toml::node& item, const std::string& name) { value.push_back(read_group(item, name)); });
+  }
+
+  // Calls read_one(item, "key[i]") for each, whose lines are noted for messages.
+  template <class ReadOne>
+  void for_each_item(const toml::array& array, const std::string& key, const ReadOne& read_one) {
+    for (std::size_t i = 0; i < array.size(); ++i) {
+      const std::string name = fmt::format("{}[{}]", key, i);
+      if (!source_.setting(key)) source_.note_line(name, array[i].source().begin.line);
+      read_one(array[i], name);
     }
   }
 
@@ -205,11 +212,8 @@ class Reader {
     value.clear();
     const toml::array* array = node.as_array();
     if (!array) return value.push_back(read_script(node, key));
-    for (std::size_t i = 0; i < array->size(); ++i) {
-      const std::string item = fmt::format("{}[{}]", key, i);
-      if (!source_.setting(key)) source_.note_line(item, (*array)[i].source().begin.line);
-      value.push_back(read_script((*array)[i], item));
-    }
+    for_each_item(*array, key,
+                  [&](const toml::node& item, const std::string& name) { value.push_back(read_script(item, name)); });
   }
 
   ScriptConfig read_script(const toml::node& node, const std::string& key) {
@@ -235,11 +239,8 @@ class Reader {
     value.clear();
     const toml::array* array = node.as_array();
     if (!array) return value.push_back(read_pairs(node, key));
-    for (std::size_t i = 0; i < array->size(); ++i) {
-      const std::string item = fmt::format("{}[{}]", key, i);
-      if (!source_.setting(key)) source_.note_line(item, (*array)[i].source().begin.line);
-      value.push_back(read_pairs((*array)[i], item));
-    }
+    for_each_item(*array, key,
+                  [&](const toml::node& item, const std::string& name) { value.push_back(read_pairs(item, name)); });
   }
 
   PairsConfig read_pairs(const toml::node& node, const std::string& key) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/train/out_of_memory.h"
 #include "reelgrad/train/trainer.h"
 
 namespace reelgrad {
@@ -23,7 +24,7 @@ std::optional<std::string> why_no_cards() {
     if (text.find("no NVIDIA driver") != std::string::npos) return "no NVIDIA driver is loaded";
     if (text.find("too old") != std::string::npos) return "the NVIDIA driver is older than this PyTorch needs";
     if (text.find("No CUDA GPUs") != std::string::npos) return "no CUDA device is visible";
-    return text.substr(0, text.find('\n'));
+    return first_line(error);
   }
 }
 

@@ -1,6 +1,5 @@
 #include "reelgrad/train/out_of_memory.h"
 
-#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <fmt/format.h>
@@ -13,6 +12,8 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/text.h"
+#include "reelgrad/clip/gpu_frames.h"
+#include "reelgrad/frames/gpu_plane_import.h"
 
 namespace reelgrad {
 namespace {
@@ -49,16 +50,6 @@ void read_moment(std::string_view text, MemoryNumbers& numbers) {
   const std::size_t begin = text.rfind(" and ", end) + std::string_view(" and ").size();
   numbers.allocated = *allocated;
   numbers.reserved = *allocated + parse_size(text.substr(begin));
-}
-
-std::string uuid_of(torch::Device device) {
-  const auto& bytes = at::cuda::getDeviceProperties(device.index())->uuid.bytes;
-  std::string text = "GPU-";
-  for (int i = 0; i < 16; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += fmt::format("{:02x}", static_cast<unsigned char>(bytes[i]));
-  }
-  return text;
 }
 
 std::string size(std::int64_t bytes) {
@@ -156,7 +147,7 @@ MemoryNumbers memory_numbers(torch::Device device, const std::exception& error) 
   }
   const double share = c10::cuda::CUDACachingAllocator::getMemoryFraction(device.index());
   if (share < 1) numbers.limit = static_cast<std::int64_t>(share * static_cast<double>(total));
-  numbers.card = probe_card_memory(uuid_of(device));
+  numbers.card = probe_card_memory(card_text(*card_of(device)));
   return numbers;
 }
 
