@@ -18,15 +18,18 @@
 
 namespace reelgrad::test {
 
-// A few fixed batches in turn: sample i of step s is number (s * samples_a_step + i) modulo their count.
+// A few fixed batches in turn: sample i of step s is number (s * samples_a_step + i) modulo their count. Takes no memory
+// where they follow one another.
 class FixedBatches : public BatchSource {
  public:
   FixedBatches(torch::Tensor inputs, torch::Tensor targets, int samples_a_step)
       : inputs_(std::move(inputs)), targets_(std::move(targets)), samples_a_step_(samples_a_step) {}
 
   Batch next(std::int64_t step, int first, int count) override {
+    const std::int64_t start = (step * samples_a_step_ + first) % inputs_.size(0);
+    if (start + count <= inputs_.size(0)) return {inputs_.narrow(0, start, count), targets_.narrow(0, start, count)};
     std::vector<std::int64_t> picked;
-    for (int i = 0; i < count; ++i) picked.push_back((step * samples_a_step_ + first + i) % inputs_.size(0));
+    for (int i = 0; i < count; ++i) picked.push_back((start + i) % inputs_.size(0));
     const torch::Tensor index = torch::tensor(picked, torch::kInt64).to(inputs_.device());
     return {inputs_.index_select(0, index), targets_.index_select(0, index)};
   }
