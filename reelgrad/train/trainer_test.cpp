@@ -404,7 +404,9 @@ class PoisonedBatches : public BatchSource {
   PoisonedBatches(BatchSource& good, std::optional<std::int64_t> step) : good_(good), step_(step) {}  // nullopt: all
   Batch next(std::int64_t step, int first, int count) override {
     Batch batch = good_.next(step, first, count);
-    if (step == step_.value_or(step)) batch.input[0][0][0][0] = NAN;
+    if (step != step_.value_or(step)) return batch;
+    batch.input = batch.input.clone();  // a view of the good pictures
+    batch.input[0][0][0][0] = NAN;
     return batch;
   }
 
