@@ -59,7 +59,7 @@ json describe_output(int index, const Clip& clip) {
 std::optional<CardId> first_card(std::string& why_not) {
   Facts facts;
   probe_driver(facts);
-  why_not = facts.driver_error.empty() ? "no CUDA card" : "no CUDA card: " + facts.driver_error;
+  why_not = facts.driver.error.empty() ? "no CUDA card" : "no CUDA card: " + facts.driver.error;
   if (facts.devices.empty()) return std::nullopt;
   const auto card = parse_card(facts.devices.front().uuid);
   why_not = card ? "" : "the driver does not say the card's UUID";

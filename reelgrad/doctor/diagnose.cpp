@@ -35,11 +35,11 @@ std::string cuda_level(int version) {
 // The driver that PyTorch's CUDA needs, when this one is too old for it.
 std::optional<int> missing_driver(const Facts& facts) {
   const int cuda_major = leading_number(facts.torch.cuda);
-  const int driver_major = leading_number(facts.driver_version);
+  const int driver_major = leading_number(facts.driver.version);
   for (const LeastDriver& least : kLeastDrivers) {
     if (least.cuda_major != cuda_major) continue;
     if (driver_major > 0) return driver_major < least.driver_major ? std::optional(least.driver_major) : std::nullopt;
-    if (facts.driver_cuda > 0 && facts.driver_cuda / 1000 < cuda_major) return least.driver_major;
+    if (facts.driver.cuda > 0 && facts.driver.cuda / 1000 < cuda_major) return least.driver_major;
   }
   return std::nullopt;
 }
@@ -50,8 +50,8 @@ bool is_too_old(const DeviceFacts& device) {
 
 bool has_kernels(const DeviceFacts& device, const Facts& facts) {
   // A report without the build's list says nothing about it.
-  return facts.build_architectures.empty() ||
-         has_kernels_for(device.compute_major, device.compute_minor, facts.build_architectures);
+  return facts.build.architectures.empty() ||
+         has_kernels_for(device.compute_major, device.compute_minor, facts.build.architectures);
 }
 
 std::string card(const DeviceFacts& device) {
@@ -60,13 +60,13 @@ std::string card(const DeviceFacts& device) {
 }
 
 std::string driver_text(const Facts& facts) {
-  const std::string version = facts.driver_version.empty() ? "of unknown version" : facts.driver_version;
-  return fmt::format("driver {}, which offers CUDA up to {}", version, cuda_level(facts.driver_cuda));
+  const std::string version = facts.driver.version.empty() ? "of unknown version" : facts.driver.version;
+  return fmt::format("driver {}, which offers CUDA up to {}", version, cuda_level(facts.driver.cuda));
 }
 
 void find_torch_problem(const Facts& facts, std::vector<Finding>& findings) {
   const TorchFacts& torch = facts.torch;
-  const std::string wanted = facts.build_torch.substr(0, facts.build_torch.find('+'));
+  const std::string wanted = facts.build.torch.substr(0, facts.build.torch.find('+'));
   const std::string install = fmt::format(
       "Run scripts/setup.sh, or install torch=={} into the environment, or set "
       "REELGRAD_TORCH to the folder that holds its lib/libtorch.so.",
@@ -78,35 +78,36 @@ void find_torch_problem(const Facts& facts, std::vector<Finding>& findings) {
     findings.push_back({"CPU_ONLY_BUILD", Severity::error,
                         "This PyTorch was built without CUDA: it cannot use any card.",
                         fmt::format("{} is version {} without CUDA", torch.dir, torch.version), install});
-  } else if (!facts.build_torch.empty() && torch.version != facts.build_torch) {
+  } else if (!facts.build.torch.empty() && torch.version != facts.build.torch) {
     findings.push_back({"TORCH_VERSION_MISMATCH", Severity::error, "reelgrad was built for another version of PyTorch.",
-                        fmt::format("{} is {}, wanted is {}", torch.dir, torch.version, facts.build_torch), install});
+                        fmt::format("{} is {}, wanted is {}", torch.dir, torch.version, facts.build.torch), install});
   }
 }
 
 // No usable driver or no device: why.
 void find_missing_card(const Facts& facts, std::vector<Finding>& findings) {
-  if (facts.driver_cuda == 0 && facts.pci_cards > 0) {
+  if (facts.driver.cuda == 0 && !facts.pci_cards.empty()) {
     findings.push_back(
         {"NO_DRIVER", Severity::error, "An NVIDIA card is there, but its driver is not installed.",
-         fmt::format("{} NVIDIA card(s) on the PCI bus; {}", facts.pci_cards, facts.driver_error),
+         fmt::format("{} NVIDIA card(s) on the PCI bus; {}", facts.pci_cards.size(), facts.driver.error),
          "Install NVIDIA's driver, 580 or newer, and restart. Debian: the package nvidia-driver (non-free); "
          "Ubuntu: sudo ubuntu-drivers install. In a container: start it with the NVIDIA container runtime."});
     return;
   }
-  const std::string hidden = facts.visible_devices.empty() ? "" : "; CUDA_VISIBLE_DEVICES=" + facts.visible_devices;
-  if (facts.pci_cards > 0 || (facts.driver_cuda > 0 && !hidden.empty())) {
+  const auto visible = facts.environment.find("CUDA_VISIBLE_DEVICES");
+  const std::string hidden = visible == facts.environment.end() ? "" : "; CUDA_VISIBLE_DEVICES=" + visible->second;
+  if (!facts.pci_cards.empty() || (facts.driver.cuda > 0 && !hidden.empty())) {
     findings.push_back(
         {"CARD_UNAVAILABLE", Severity::error, "The driver gives no card to this program.",
-         fmt::format("{} NVIDIA card(s) on the PCI bus; {}{}", facts.pci_cards,
-                     facts.driver_error.empty() ? "the driver counts 0 devices" : facts.driver_error, hidden),
+         fmt::format("{} NVIDIA card(s) on the PCI bus; {}{}", facts.pci_cards.size(),
+                     facts.driver.error.empty() ? "the driver counts 0 devices" : facts.driver.error, hidden),
          hidden.empty() ? "Restart the machine, or the container with the NVIDIA container runtime. If it "
                           "stays, reinstall the driver."
                         : "Unset CUDA_VISIBLE_DEVICES, or name a card that is there."});
     return;
   }
   findings.push_back({"NO_CARD", Severity::info, fmt::format("There is no NVIDIA card. {}", kOnTheProcessor),
-                      facts.driver_error.empty() ? "no NVIDIA card on the PCI bus" : facts.driver_error, ""});
+                      facts.driver.error.empty() ? "no NVIDIA card on the PCI bus" : facts.driver.error, ""});
 }
 
 void find_card_problems(const Facts& facts, std::vector<Finding>& findings) {
@@ -115,7 +116,7 @@ void find_card_problems(const Facts& facts, std::vector<Finding>& findings) {
                         fmt::format("{}; PyTorch {} needs CUDA {}, hence driver {} or newer", driver_text(facts),
                                     facts.torch.version, facts.torch.cuda, *needed),
                         fmt::format("Install driver {} or newer and restart{}.", *needed,
-                                    *needed > 525 && leading_number(facts.driver_version) >= 525
+                                    *needed > 525 && leading_number(facts.driver.version) >= 525
                                         ? ", or build for this driver with scripts/setup.sh --cuda 12.8"
                                         : "")});
   }
@@ -130,7 +131,7 @@ void find_card_problems(const Facts& facts, std::vector<Finding>& findings) {
            fmt::format("Use a card of the Turing generation (GTX 16, RTX 20) or newer. {}", kOnTheProcessor)});
     } else if (!has_kernels(device, facts)) {
       findings.push_back({"CARD_NOT_IN_BUILD", severity, "This build of reelgrad has no kernels for this card.",
-                          fmt::format("{}; built for {}", card(device), facts.build_architectures),
+                          fmt::format("{}; built for {}", card(device), facts.build.architectures),
                           "Build for every card: cmake --preset full && cmake --build --preset full."});
     }
   }
@@ -142,7 +143,7 @@ void find_video_problems(const Facts& facts, std::vector<Finding>& findings) {
                         facts.vapoursynth.error.empty() ? "it was not found" : facts.vapoursynth.error,
                         "Run scripts/setup.sh, or install VapourSynth R81 or newer into the environment."});
   }
-  if (facts.ffmpeg_version.empty()) {
+  if (facts.ffmpeg.version.empty()) {
     findings.push_back({"FFMPEG_MISSING", Severity::warning, "ffmpeg was not found: only .y4m files can be written.",
                         "no program ffmpeg on PATH", "Install it: sudo apt install ffmpeg."});
   }
@@ -175,13 +176,13 @@ std::string why_not(const DeviceFacts& device, const Facts& facts) {
   }
   if (!has_kernels(device, facts)) {
     return fmt::format("this build has no kernels for compute capability {}.{} (built for {})", device.compute_major,
-                       device.compute_minor, facts.build_architectures);
+                       device.compute_minor, facts.build.architectures);
   }
   if (const auto needed = missing_driver(facts)) return fmt::format("the driver is older than {}", *needed);
   if (facts.torch.dir.empty()) return "PyTorch was not found";
   if (facts.torch.cuda.empty()) return "PyTorch was built without CUDA";
-  if (!facts.build_torch.empty() && facts.torch.version != facts.build_torch) {
-    return fmt::format("PyTorch is {} instead of {}", facts.torch.version, facts.build_torch);
+  if (!facts.build.torch.empty() && facts.torch.version != facts.build.torch) {
+    return fmt::format("PyTorch is {} instead of {}", facts.torch.version, facts.build.torch);
   }
   return "";
 }

@@ -39,25 +39,25 @@ TEST(Diagnose, AHealthyMachineHasNoFindings) {
 
 TEST(Diagnose, NoCardIsAnInformation) {
   Facts facts = without_devices();
-  facts.pci_cards = 0;
-  facts.driver_cuda = 0;
-  facts.driver_version = "";
-  facts.driver_error = "libcuda.so.1: cannot open shared object file";
+  facts.pci_cards.resize(0);
+  facts.driver.cuda = 0;
+  facts.driver.version = "";
+  facts.driver.error = "libcuda.so.1: cannot open shared object file";
   const Finding finding = only_finding(facts);
   EXPECT_EQ(finding.code, "NO_CARD");
   EXPECT_EQ(finding.severity, Severity::info);
   EXPECT_THAT(finding.what, HasSubstr("on the processor"));
   // A variable left over from another machine changes nothing.
-  facts.visible_devices = "0";
+  facts.environment["CUDA_VISIBLE_DEVICES"] = "0";
   EXPECT_EQ(only_finding(facts).code, "NO_CARD");
 }
 
 TEST(Diagnose, ACardWithoutADriver) {
   Facts facts = without_devices();
-  facts.pci_cards = 2;
-  facts.driver_cuda = 0;
-  facts.driver_version = "";
-  facts.driver_error = "libcuda.so.1: cannot open shared object file";
+  facts.pci_cards.resize(2);
+  facts.driver.cuda = 0;
+  facts.driver.version = "";
+  facts.driver.error = "libcuda.so.1: cannot open shared object file";
   const Finding finding = only_finding(facts);
   EXPECT_EQ(finding.code, "NO_DRIVER");
   EXPECT_EQ(finding.severity, Severity::error);
@@ -66,10 +66,10 @@ TEST(Diagnose, ACardWithoutADriver) {
 
 TEST(Diagnose, ADriverThatGivesNoCard) {
   Facts facts = without_devices();
-  facts.driver_error = "cuInit says 999 (CUDA_ERROR_UNKNOWN)";
+  facts.driver.error = "cuInit says 999 (CUDA_ERROR_UNKNOWN)";
   EXPECT_EQ(only_finding(facts).code, "CARD_UNAVAILABLE");
   EXPECT_THAT(only_finding(facts).fix, HasSubstr("Restart"));
-  facts.visible_devices = "7";
+  facts.environment["CUDA_VISIBLE_DEVICES"] = "7";
   EXPECT_THAT(only_finding(facts).fix, HasSubstr("CUDA_VISIBLE_DEVICES"));
   EXPECT_THAT(only_finding(facts).evidence, HasSubstr("CUDA_VISIBLE_DEVICES=7"));
 }
@@ -92,8 +92,8 @@ TEST(Diagnose, TheDriverMustBeNewEnoughForTorchsCuda) {
                                                                {"", 12020, "13.0", 580},
                                                                {"", 13000, "13.0", 0}}) {
     Facts facts = healthy_facts();
-    facts.driver_version = c.driver;
-    facts.driver_cuda = c.level;
+    facts.driver.version = c.driver;
+    facts.driver.cuda = c.level;
     facts.torch.cuda = c.cuda;
     const std::string name = std::string(c.driver) + " for " + c.cuda;
     if (c.needed == 0) {
@@ -109,17 +109,17 @@ TEST(Diagnose, TheDriverMustBeNewEnoughForTorchsCuda) {
 
 TEST(Diagnose, TheDriversCudaLevelIsDecoded) {
   Facts facts = healthy_facts();
-  facts.driver_version = "418.40";
-  facts.driver_cuda = 10010;
+  facts.driver.version = "418.40";
+  facts.driver.cuda = 10010;
   EXPECT_THAT(only_finding(facts).evidence, AllOf(HasSubstr("driver 418.40"), HasSubstr("CUDA up to 10.1"),
                                                   HasSubstr("needs CUDA 13.0"), HasSubstr("580 or newer")));
 }
 
 TEST(Diagnose, AnOlderDriverIsOfferedTheOlderCudaBuildOnlyWhenItRunsThat) {
   Facts facts = healthy_facts();
-  facts.driver_version = "550.90";
+  facts.driver.version = "550.90";
   EXPECT_THAT(only_finding(facts).fix, HasSubstr("--cuda 12.8"));
-  facts.driver_version = "470.82";
+  facts.driver.version = "470.82";
   EXPECT_THAT(only_finding(facts).fix, Not(HasSubstr("--cuda")));
 }
 
@@ -142,7 +142,7 @@ TEST(Diagnose, ACardThatThisBuildHasNoKernelsFor) {
   EXPECT_EQ(only_finding(facts).code, "CARD_NOT_IN_BUILD");
   EXPECT_THAT(only_finding(facts).fix, HasSubstr("--preset full"));
   EXPECT_THAT(why_not(facts.devices[0], facts), HasSubstr("no kernels"));
-  facts.build_architectures = "";
+  facts.build.architectures = "";
   EXPECT_THAT(diagnose(facts), IsEmpty());
 }
 
@@ -160,14 +160,14 @@ TEST(Diagnose, ACpuOnlyBuildIsNeverBlamedOnTheDriver) {
   Facts facts = healthy_facts();
   facts.torch.version = "2.11.0+cpu";
   facts.torch.cuda = "";
-  facts.driver_version = "470.82";
-  facts.driver_cuda = 11040;
+  facts.driver.version = "470.82";
+  facts.driver.cuda = 11040;
   const Finding finding = only_finding(facts);
   EXPECT_EQ(finding.code, "CPU_ONLY_BUILD");
   EXPECT_THAT(finding.fix, Not(HasSubstr("driver")));
   facts.devices.clear();
-  facts.pci_cards = 0;
-  facts.driver_cuda = 0;
+  facts.pci_cards.resize(0);
+  facts.driver.cuda = 0;
   EXPECT_THAT(codes(facts), ElementsAre("CPU_ONLY_BUILD", "NO_CARD"));
 }
 
@@ -184,7 +184,7 @@ TEST(Diagnose, VideoPrograms) {
   EXPECT_EQ(only_finding(facts).code, "VAPOURSYNTH_MISSING");
   EXPECT_EQ(only_finding(facts).evidence, "no libvsscript.so");
   facts.vapoursynth = healthy_facts().vapoursynth;
-  facts.ffmpeg_version = "";
+  facts.ffmpeg.version = "";
   EXPECT_EQ(only_finding(facts).code, "FFMPEG_MISSING");
   EXPECT_EQ(only_finding(facts).severity, Severity::warning);
 }

@@ -164,23 +164,23 @@ CardMemory probe_card_memory(const std::string& uuid) {
 }
 
 void probe_driver(Facts& facts) {
-  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_devices = *visible ? visible : "\"\"";
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.environment["CUDA_VISIBLE_DEVICES"] = visible;
   const Nvml nvml;
-  facts.driver_version = nvml.driver_version();
+  facts.driver.version = nvml.driver_version();
   const DriverLibrary cuda("libcuda.so.1");
   if (!cuda) {
-    facts.driver_error = cuda.error();
+    facts.driver.error = cuda.error();
     return;
   }
-  cuda.call("cuDriverGetVersion", &facts.driver_cuda);
+  cuda.call("cuDriverGetVersion", &facts.driver.cuda);
   const auto started = cuda.call("cuInit", 0u);
   if (started != 0) {
-    facts.driver_error = cuda_error(cuda, "cuInit", started);
+    facts.driver.error = cuda_error(cuda, "cuInit", started);
     return;
   }
   int count = 0;
   const auto counted = cuda.call("cuDeviceGetCount", &count);
-  if (counted != 0) facts.driver_error = cuda_error(cuda, "cuDeviceGetCount", counted);
+  if (counted != 0) facts.driver.error = cuda_error(cuda, "cuDeviceGetCount", counted);
   for (int index = 0; index < count; ++index) facts.devices.push_back(probe_device(cuda, nvml, index));
 }
 

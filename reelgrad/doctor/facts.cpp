@@ -5,28 +5,51 @@
 #include <nlohmann/json.hpp>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/doctor/facts_json.h"
 
 namespace reelgrad {
+namespace {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(DeviceFacts, index, name, uuid, memory_total_mb, memory_free_mb,
-                                                compute_major, compute_minor)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(TorchFacts, dir, version, cuda, error)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(VapourSynthFacts, core, api, vsscript, python, source_plugins, error)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Facts, os, kernel, pci_cards, driver_version, driver_cuda, driver_error,
-                                                visible_devices, devices, torch, vapoursynth, ffmpeg_version,
-                                                build_torch, build_architectures)
+using nlohmann::json;
+
+// What differs from the defaults, so that a report shows what was found. Lists stay whole.
+json without_defaults(const json& value, const json& defaults) {
+  json kept = json::object();
+  for (const auto& [key, inner] : value.items()) {
+    const json& standard = defaults.at(key);
+    if (inner == standard) continue;
+    kept[key] =
+        inner.is_object() && standard.is_object() && !standard.empty() ? without_defaults(inner, standard) : inner;
+  }
+  return kept;
+}
+
+}  // namespace
 
 std::string facts_to_json(const Facts& facts) {
+  json kept = without_defaults(json(facts), json(Facts{}));
+  const auto shorten = [&](const char* list, const json& defaults) {
+    if (!kept.contains(list)) return;
+    for (json& entry : kept[list]) entry = without_defaults(entry, defaults);
+  };
+  shorten("pci_cards", PciCardFacts{});
+  shorten("device_nodes", DeviceNodeFacts{});
+  shorten("libraries", LibraryFacts{});
+  shorten("devices", DeviceFacts{});
   // Names come from drivers and files: bytes that are no UTF-8 are replaced rather than refused.
-  return nlohmann::json(facts).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return kept.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 Facts facts_from_json(const std::string& text) {
   try {
-    return nlohmann::json::parse(text).get<Facts>();
-  } catch (const nlohmann::json::exception& problem) {
+    return json::parse(text).get<Facts>();
+  } catch (const json::exception& problem) {
     fail(fmt::format("this is no file of facts that `doctor --save-facts` wrote: {}", problem.what()));
   }
+}
+
+Facts scrubbed(const Facts& facts) {
+  return facts;
 }
 
 }  // namespace reelgrad

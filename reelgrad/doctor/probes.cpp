@@ -44,14 +44,15 @@ std::string kernel_release() {
   return ::uname(&names) == 0 ? names.release : "";
 }
 
-int count_pci_cards() {
-  int cards = 0;
+std::vector<PciCardFacts> pci_cards() {
+  std::vector<PciCardFacts> cards;
   std::error_code error;
   for (fs::directory_iterator entry("/sys/bus/pci/devices", error), end; !error && entry != end;
        entry.increment(error)) {
     const bool nvidia = first_line(entry->path() / "vendor") == "0x10de";
     // Class 03: display controllers, among them compute cards (0302).
-    if (nvidia && first_line(entry->path() / "class").starts_with("0x03")) ++cards;
+    if (nvidia && first_line(entry->path() / "class").starts_with("0x03"))
+      cards.push_back({.address = entry->path().filename().string()});
   }
   return cards;
 }
@@ -81,16 +82,20 @@ TorchFacts torch_facts() {
 
 }  // namespace
 
-Facts probe_machine() {
+ProbeOptions probe_options() {
+  return {};
+}
+
+Facts probe_machine(const ProbeOptions&) {
   Facts facts;
-  facts.os = os_name();
-  facts.kernel = kernel_release();
-  facts.pci_cards = count_pci_cards();
+  facts.system.os = os_name();
+  facts.system.kernel = kernel_release();
+  facts.pci_cards = pci_cards();
   probe_driver(facts);
   facts.torch = torch_facts();
-  facts.ffmpeg_version = ffmpeg_version();
-  facts.build_torch = REELGRAD_BUILD_TORCH_VERSION;
-  facts.build_architectures = REELGRAD_BUILD_ARCHITECTURES;
+  facts.ffmpeg.version = ffmpeg_version();
+  facts.build.torch = REELGRAD_BUILD_TORCH_VERSION;
+  facts.build.architectures = REELGRAD_BUILD_ARCHITECTURES;
   return facts;
 }
 

@@ -1,10 +1,28 @@
 #pragma once
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <string>
+
 #include "reelgrad/doctor/facts.h"
 
 namespace reelgrad {
 
-// Looks at this machine; all but `vapoursynth`, which the caller knows. Opens the driver's libraries and reads files;
-// never libtorch or the CUDA runtime. Creates no context on a card. Never throws for what it does not find.
-Facts probe_machine();
+// Where the probes look; a test gives a folder of its own.
+struct ProbeOptions {
+  std::filesystem::path root = "/";  // of /proc, /sys, /dev, /etc and the libraries' folders
+  std::map<std::string, std::string> environment;  // the process's own unless a test says otherwise
+  // The reelgrad program, executed again for what may crash or hang (probe_child.h). Empty: such probes are left out.
+  std::filesystem::path program;
+  std::filesystem::path run_dir = ".";
+  bool trial = false;                              // try each usable card
+  std::chrono::milliseconds time_limit{10'000};  // of all children but the trials
+};
+
+// As this process has them: `environment` and, beside this binary or on PATH, `program`.
+ProbeOptions probe_options();
+
+// VapourSynth's part is the caller's to fill. Never throws: what could not be found out is "not known".
+Facts probe_machine(const ProbeOptions& options = probe_options());
 
 }  // namespace reelgrad

@@ -22,7 +22,7 @@ std::string_view severity_name(Severity severity) {
 }
 
 std::string driver_cuda_text(const Facts& facts) {
-  return facts.driver_cuda == 0 ? "" : fmt::format("{}.{}", facts.driver_cuda / 1000, facts.driver_cuda % 1000 / 10);
+  return facts.driver.cuda == 0 ? "" : fmt::format("{}.{}", facts.driver.cuda / 1000, facts.driver.cuda % 1000 / 10);
 }
 
 json device_list(const Facts& facts) {
@@ -35,7 +35,7 @@ json device_list(const Facts& facts) {
                     {"memory_total_mb", device.memory_total_mb},
                     {"memory_free_mb", device.memory_free_mb < 0 ? json(nullptr) : json(device.memory_free_mb)},
                     {"compute_capability", fmt::format("{}.{}", device.compute_major, device.compute_minor)},
-                    {"driver", facts.driver_version},
+                    {"driver", facts.driver.version},
                     {"driver_cuda", driver_cuda_text(facts)},
                     {"will_run", reason.empty()},
                     {"why_not", reason}});
@@ -74,8 +74,8 @@ std::string vapoursynth_row(const VapourSynthFacts& vapoursynth) {
 }
 
 std::string driver_row(const Facts& facts) {
-  if (facts.driver_cuda == 0 && facts.driver_version.empty()) return "not found";
-  return fmt::format("{}, CUDA up to {}", facts.driver_version.empty() ? "unknown version" : facts.driver_version,
+  if (facts.driver.cuda == 0 && facts.driver.version.empty()) return "not found";
+  return fmt::format("{}, CUDA up to {}", facts.driver.version.empty() ? "unknown version" : facts.driver.version,
                      driver_cuda_text(facts));
 }
 
@@ -112,10 +112,10 @@ std::string devices_text(const Facts& facts) {
 }
 
 std::string doctor_text(const Facts& facts, const std::vector<Finding>& findings) {
-  std::string text = row("system", fmt::format("{}, kernel {}", facts.os, facts.kernel));
+  std::string text = row("system", fmt::format("{}, kernel {}", facts.system.os, facts.system.kernel));
   text += row("PyTorch", torch_row(facts.torch));
   text += row("VapourSynth", vapoursynth_row(facts.vapoursynth));
-  text += row("ffmpeg", or_missing(facts.ffmpeg_version));
+  text += row("ffmpeg", or_missing(facts.ffmpeg.version));
   if (facts.devices.empty()) text += row("driver", driver_row(facts));
   text += devices_text(facts) + "\n";
   if (findings.empty()) return text + "\nNothing is wrong.";

@@ -17,30 +17,30 @@ using ::testing::HasSubstr;
 
 TEST(FactsJson, ReadsBackWhatWasSaved) {
   Facts facts = healthy_facts();
-  facts.driver_error = "line\n\"quoted\" é";
-  facts.visible_devices = "0,1";
+  facts.driver.error = "line\n\"quoted\" é";
+  facts.environment["CUDA_VISIBLE_DEVICES"] = "0,1";
   const std::string text = facts_to_json(facts);
   EXPECT_EQ(facts_to_json(facts_from_json(text)), text);
   EXPECT_EQ(facts_from_json(text).devices.at(0).name, facts.devices[0].name);
-  EXPECT_EQ(facts_from_json(text).driver_error, facts.driver_error);
+  EXPECT_EQ(facts_from_json(text).driver.error, facts.driver.error);
 }
 
 TEST(FactsJson, OlderReportsAndOddBytesAreTaken) {
-  EXPECT_EQ(facts_from_json(R"({"os": "x", "future": 3})").os, "x");
+  EXPECT_EQ(facts_from_json(R"({"system": {"os": "x"}, "future": 3})").system.os, "x");
   Facts facts;
-  facts.os = "\xff broken";
-  EXPECT_THAT(facts_from_json(facts_to_json(facts)).os, HasSubstr(" broken"));
+  facts.system.os = "\xff broken";
+  EXPECT_THAT(facts_from_json(facts_to_json(facts)).system.os, HasSubstr(" broken"));
 }
 
 TEST(FactsJson, SaysThatAnotherFileIsNone) {
-  for (const char* text : {"", "[", "[1]", R"({"os": 3})", R"({"devices": {}})"}) {
+  for (const char* text : {"", "[", "[1]", R"({"system": {"os": 3}})", R"({"devices": {}})"}) {
     EXPECT_THROW(facts_from_json(text), Error) << text;
   }
 }
 
 TEST(Report, DoctorJsonHasTheDocumentedKeys) {
   Facts facts = healthy_facts();
-  facts.ffmpeg_version = "";
+  facts.ffmpeg.version = "";
   const json report = json::parse(doctor_json(facts, diagnose(facts)));
   ASSERT_EQ(report.at("findings").size(), 1u);
   const json& finding = report["findings"][0];
@@ -84,17 +84,17 @@ TEST(Report, TextNamesCardsVersionsAndFixes) {
 
 TEST(Probe, FindsThisMachine) {
   const Facts facts = probe_machine();
-  EXPECT_NE(facts.kernel, "");
-  EXPECT_NE(facts.build_torch, "");
-  EXPECT_NE(facts.build_architectures, "");
+  EXPECT_NE(facts.system.kernel, "");
+  EXPECT_NE(facts.build.torch, "");
+  EXPECT_NE(facts.build.architectures, "");
   EXPECT_EQ(facts.torch.dir.empty(), !facts.torch.error.empty());
   // Either cards, or a reason for their absence.
-  EXPECT_EQ(facts.devices.empty(), !facts.driver_error.empty());
+  EXPECT_EQ(facts.devices.empty(), !facts.driver.error.empty());
 }
 
 TEST(ProbeGpu, KnowsNameMemoryAndCapability) {
   const Facts facts = probe_machine();
-  if (facts.devices.empty()) GTEST_SKIP() << "no CUDA card: " << facts.driver_error;
+  if (facts.devices.empty()) GTEST_SKIP() << "no CUDA card: " << facts.driver.error;
   const DeviceFacts& device = facts.devices[0];
   EXPECT_NE(device.name, "");
   EXPECT_THAT(device.uuid, ::testing::MatchesRegex("(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"));
@@ -102,8 +102,8 @@ TEST(ProbeGpu, KnowsNameMemoryAndCapability) {
   EXPECT_GE(device.memory_free_mb, 0);
   EXPECT_LE(device.memory_free_mb, device.memory_total_mb + 1'024);
   EXPECT_GE(device.compute_major, 5);
-  EXPECT_GT(facts.driver_cuda, 10'000);
-  EXPECT_NE(facts.driver_version, "");
+  EXPECT_GT(facts.driver.cuda, 10'000);
+  EXPECT_NE(facts.driver.version, "");
 }
 
 }  // namespace
