@@ -13,22 +13,32 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/config/architectures.h"
 #include "reelgrad/frames/color_props.h"
-#include "reelgrad/nn/compact.h"
 #include "reelgrad/nn/torchscript.h"
 #include "reelgrad/nn/user_module.h"
+
+// nn/CMakeLists.txt names each file of archs/ to REELGRAD_ARCHITECTURE.
+#define REELGRAD_ARCHITECTURE(name)                              \
+  namespace reelgrad {                                           \
+  std::shared_ptr<Network> make_##name(const NetworkSpec& spec); \
+  std::optional<NetworkSpec> detect_##name(const NamedTensors&); \
+  }
+#include "architecture_list.inc"
+#undef REELGRAD_ARCHITECTURE
 
 namespace reelgrad {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A user's network is known by its file alone.
+// A network of the user's is known by its file alone.
 std::optional<NetworkSpec> detect_none(const NamedTensors&) {
   return std::nullopt;
 }
 
 constexpr std::array kTable{
-    Architecture{"compact", make_compact, detect_compact},
+#define REELGRAD_ARCHITECTURE(name) Architecture{#name, make_##name, detect_##name},
+#include "architecture_list.inc"
+#undef REELGRAD_ARCHITECTURE
     Architecture{"torchscript", make_torchscript, detect_none, "file", "network.pt"},
     Architecture{"module", make_user_module, detect_none, "module", "network.so"},
 };
