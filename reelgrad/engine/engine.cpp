@@ -26,6 +26,10 @@ class TorchEngine : public Engine {
   Status inspect_model(const std::filesystem::path& model, InspectResult& result) override {
     return guarded([&] { result.json = reelgrad::inspect_model(model); });
   }
+  Status inspect_architecture(const std::string& name, const std::map<std::string, std::string>& options,
+                              InspectResult& result) override {
+    return guarded([&] { result.json = reelgrad::inspect_architecture(name, options); });
+  }
 };
 
 }  // namespace

@@ -140,7 +140,7 @@ TEST_F(EngineTest, StopsWhenAskedAndSaves) {
 TEST_F(EngineTest, WeightsOfAnotherRunAreTheStart) {
   const TrainResult first = train(request("first"));
   TrainRequest next = request("next");
-  next.config.model.weights = find_model_file(first.run_folder);
+  next.config.model.pretrained = find_model_file(first.run_folder);
   next.config.optimizer.lr = 1e-9;
   next.config.run.steps = 1;
   next.config.ema.decay = 0;

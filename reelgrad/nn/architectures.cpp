@@ -13,6 +13,7 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/config/architectures.h"
 #include "reelgrad/frames/color_props.h"
+#include "reelgrad/nn/recognition.h"
 #include "reelgrad/nn/torchscript.h"
 #include "reelgrad/nn/user_module.h"
 
@@ -132,13 +133,6 @@ StoredSpec parse_metadata(const std::string& text, const std::string& source) {
   }
 }
 
-std::optional<NetworkSpec> detect_any(const NamedTensors& state) {
-  for (const Architecture& row : kTable) {
-    if (auto spec = row.detect(state)) return spec;
-  }
-  return std::nullopt;
-}
-
 std::string first_keys(const NamedTensors& state) {
   constexpr std::size_t kShown = 5;
   std::vector<std::string> keys;
@@ -151,12 +145,10 @@ std::string first_keys(const NamedTensors& state) {
 }
 
 NetworkSpec detected_spec(const NamedTensors& state, const std::string& source) {
-  auto spec = detect_any(state);
-  if (!spec) {
-    fail(fmt::format("{}: not a model of a known architecture (known: {}); its tensors: {}", source,
-                     known_architectures(), state.empty() ? "none" : first_keys(state)));
-  }
-  return *spec;
+  if (const auto spec = recognise(state)) return *spec;
+  if (state.empty()) fail(fmt::format("{}: there are no tensors in it", source));
+  fail(fmt::format("{}: not a model of an architecture that reelgrad has; its tensors: {}; nearest: {}", source,
+                   first_keys(state), nearest_architectures(state)));
 }
 
 // The file of a user's network that belongs to a model; the places where it may lie are in architectures.h.
@@ -204,6 +196,11 @@ NetworkSpec network_spec(const Config& config) {
 std::shared_ptr<Network> make_network(const NetworkSpec& spec) {
   const Architecture& row = find_row(spec.arch);
   return row.make(completed(spec));
+}
+
+std::shared_ptr<Network> make_default_network(const Architecture& row, int scale) {
+  const int window = find_architecture(row.name)->window;
+  return make_network({.arch = std::string(row.name), .scale = scale, .window = window});
 }
 
 NetworkSpec measured_spec(NetworkSpec spec, const Network& network) {

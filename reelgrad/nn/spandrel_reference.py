@@ -1,7 +1,7 @@
 """Reference for spandrel_testing.cpp: what spandrel makes of a network that we wrote.
 
 usage: spandrel_reference.py FOLDER
-Reads FOLDER/model.safetensors and FOLDER/input.safetensors ("input", "weights"); writes FOLDER/facts.json,
+Reads FOLDER/model.safetensors and FOLDER/input.safetensors ("input", "weights"); writes FOLDER/facts.json (what spandrel takes it for),
 FOLDER/output.safetensors ("output" in evaluation; in training and float64 "gradient.KEY" of the sum of output times
 weights; "output_of_theirs") and FOLDER/theirs.safetensors, spandrel's network with random weights of its own.
 """
@@ -12,6 +12,7 @@ import sys
 import safetensors.torch
 import torch
 from spandrel import ModelLoader
+from torch.utils.flop_counter import FlopCounterMode
 
 
 def output_of(network, image):
@@ -27,9 +28,13 @@ def main(folder):
     # spandrel loads strictly; this is about what it fills in by itself.
     network.load_state_dict(safetensors.torch.load_file(folder / "model.safetensors"), strict=True)
     state = network.state_dict()
+    side = 64
+    with FlopCounterMode(display=False) as counter:
+        output_of(network, inputs["input"].new_zeros(1, inputs["input"].shape[1], side, side))
     facts = {
         "id": descriptor.architecture.id,
         "scale": descriptor.scale,
+        "flops_per_input_pixel": counter.get_total_flops() / side**2,
         "values": sum(tensor.numel() for tensor in state.values()),
     }
     (folder / "facts.json").write_text(json.dumps(facts))

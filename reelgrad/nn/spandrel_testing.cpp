@@ -11,6 +11,7 @@
 #include "reelgrad/base/files.h"
 #include "reelgrad/base/process.h"
 #include "reelgrad/base/testing/temporary_folder.h"
+#include "reelgrad/nn/network_cost.h"
 
 namespace reelgrad::test {
 namespace {
@@ -95,6 +96,7 @@ void expect_agrees_with_spandrel(const SpandrelCase& wanted) {
   std::int64_t parameters = 0;
   for (const auto& [name, tensor] : state_dict(*ours.network)) parameters += tensor.numel();
   EXPECT_EQ(parameters, facts.at("values"));
+  EXPECT_DOUBLE_EQ(measure_cost(*ours.network).flops_per_input_pixel, facts.at("flops_per_input_pixel"));
   {
     const torch::NoGradGuard no_grad;
     EXPECT_LE(largest_distance(ours.network->forward(inputs.at("input")), expected.at("output")), 1e-5);

@@ -16,8 +16,8 @@ struct SpandrelCase {
 // A network of this spec with random weights, written without our metadata:
 // - loads strictly in spandrel under `id`, and in ours with this spec;
 // - gives in evaluation what spandrel's gives, within 1e-5, and in training the same gradients of every parameter;
-// - has as many parameters; and spandrel's own state dict, with other random weights, loads in ours and gives its
-// output.
+// - has as many parameters and, on a picture of 64 x 64, as many operations (PyTorch's own count); and spandrel's own
+// state dict, with other random weights, loads in ours and gives its output.
 void expect_agrees_with_spandrel(const SpandrelCase& wanted);
 
 }  // namespace reelgrad::test
