@@ -149,12 +149,13 @@ PythonLayout environment_layout(const fs::path& program, const EnvironmentConfig
   const std::string minor = minor_of_file(program);
   // An environment stays as it is when the Python that it links to is replaced by a newer one.
   if (!minor.empty() && minor != minor_version(config.version)) layout.version = minor;
+  const std::vector<std::string> present = versions_below(config.prefix);
+  if (layout.version.empty() && present.size() == 1) layout.version = present.front();
   const fs::path packages = packages_of(config.prefix, minor_version(layout.version));
   if (packages.empty()) {
-    const std::vector<std::string> others = versions_below(config.prefix);
     fail(fmt::format("{} has no packages of Python {}{}: make the environment again", config.prefix.string(),
                      layout.version,
-                     others.empty() ? "" : fmt::format(", only of {}, which it was made for", join(others, ", "))));
+                     present.empty() ? "" : fmt::format(", only of {}, which it was made for", join(present, ", "))));
   }
   layout.folders.push_back(packages);
   if (!config.system_packages) return layout;
@@ -184,10 +185,8 @@ std::optional<PythonLayout> conda_layout(const fs::path& program) {
 
 // -S: the site module would run what the .pth files of the packages say.
 constexpr const char* kLayoutQuestion =
-    "import sys, site\n"
-    "print('.'.join(str(number) for number in sys.version_info[:3]))\n"
-    "print(sys.executable)\n"
-    "for folder in site.getsitepackages(): print(folder)\n";
+    "import sys, site; print('.'.join(str(number) for number in sys.version_info[:3])); print(sys.executable); "
+    "print(*site.getsitepackages(), sep='\\n')";
 
 std::string last_line(const std::string& text) {
   const std::size_t end = text.find_last_not_of(" \r\n");
@@ -219,8 +218,7 @@ PythonLayout asked_layout(const fs::path& program) {
 }
 
 PythonLayout layout_of(const fs::path& program) {
-  if (const auto config = environment_config(program); config && !config->version.empty())
-    return environment_layout(program, *config);
+  if (const auto config = environment_config(program)) return environment_layout(program, *config);
   if (const auto conda = conda_layout(program)) return *conda;
   return asked_layout(program);
 }
@@ -396,7 +394,8 @@ void ask_python(PythonFacts& facts, std::chrono::milliseconds limit) {
   if (facts.path.empty()) return;
   ProcessResult result;
   try {
-    result = run_process({facts.path, "-c", kTorchQuestion}, limit);
+    // -B: leaves no compiled files in somebody else's packages.
+    result = run_process({facts.path, "-B", "-c", kTorchQuestion}, limit);
   } catch (const Error& error) {
     facts.imported = Outcome::failed;
     facts.import_error = error.what();

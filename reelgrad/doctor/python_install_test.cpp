@@ -103,6 +103,13 @@ TEST_F(Pythons, OtherMakersOfEnvironmentsWriteOtherKeys) {
   EXPECT_EQ(read_python(python).torch.version, "2.3.0a0+gitdeadbee");
 }
 
+TEST_F(Pythons, AnEnvironmentThatDoesNotSayItsVersionHasThatOfItsFolder) {
+  const fs::path python = write_environment("venv", "home = /usr/bin\n");
+  const fs::path torch = write_torch("venv/lib/python3.11/site-packages", "2.11.0");
+  EXPECT_EQ(read_python(python).version, "3.11");
+  EXPECT_EQ(read_python(python).torch.dir, torch.string());
+}
+
 TEST_F(Pythons, AnEnvironmentOfAnOlderPythonIsEmptyForTheNewOne) {
   write_environment("venv", kVenv);
   write_torch("venv/lib/python3.11/site-packages", "2.11.0");

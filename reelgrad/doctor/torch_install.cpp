@@ -121,6 +121,7 @@ std::string three_numbers(std::string_view text) {
     if (!digit && ++numbers == 3) break;
     version += digit ? c : '.';
   }
+  if (version.ends_with('.')) version.pop_back();
   return version;
 }
 
