@@ -66,8 +66,8 @@ struct LibraryFacts {
   std::string name;     // "libcuda.so.1"
   std::string path;     // links followed
   std::string version;  // "580.65.06", "13.0.96": by its file name; empty: it does not say
-  std::string from;     // what put it on the path: "LD_LIBRARY_PATH", "ldconfig", "default"
-  bool stub = false;    // a stub for linking, of the toolkit
+  std::string from;   // what put it on the path: "LD_LIBRARY_PATH", "ldconfig", "default"; "wsl": in WSL's folder only
+  bool stub = false;  // a stub for linking, of the toolkit
 };
 
 struct ProcessFacts {
