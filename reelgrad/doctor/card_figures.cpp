@@ -15,7 +15,7 @@ struct Row {
 // Ampere (GA100, GA102), Ada, Hopper and Blackwell, as of November 2025. Dense rates: half of those "with sparsity".
 // GeForce cards of the series 20 to 50 sum in float at half the rate at which they sum in half precision; the table has
 // the former, since that is how networks are computed. The series 16 has no tensor cores, hence no such figure. Where
-// memory of several kinds was sold under one name, the slowest counts (GTX 1650, RTX 3060, 3080, 4070).
+// cards of several kinds were sold under one name, the slowest counts (GTX 1650, RTX 3050, 3060, 3080, 4070).
 constexpr auto kRows = std::to_array<Row>({
     {"GTX 1650", {128, 0}},
     {"GTX 1650 SUPER", {192, 0}},
@@ -37,7 +37,7 @@ constexpr auto kRows = std::to_array<Row>({
     {"Quadro RTX 8000", {672, 130.5}},
     {"T4", {320, 65}},
 
-    {"RTX 3050", {224, 18.2}},
+    {"RTX 3050", {168, 13.5}},
     {"RTX 3060", {240, 25.5}},
     {"RTX 3060 Ti", {448, 32.4}},
     {"RTX 3070", {448, 40.6}},

@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kCardLimit{10'000}, kDriverLimit{5'000};
-constexpr std::int64_t kNeededMb = 512;  // with the context
+constexpr std::int64_t kNeededMb = 1024;  // a context with PyTorch's libraries, and what is computed
 
 // Reasons that a card in order does not give, also when it works hard.
 const std::set<std::string> kUnusualReasons{"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown",

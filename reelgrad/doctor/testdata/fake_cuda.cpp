@@ -15,6 +15,21 @@ namespace {
   fake::on_load(fake::text("CUDA_ON_LOAD"));
 }
 
+}  // namespace
+
+EXPORTED int cuInit(unsigned) {
+  return static_cast<int>(fake::number("CUDA_INIT", 0));
+}
+
+EXPORTED int cuDriverGetVersion(int* version) {
+  *version = static_cast<int>(fake::number("CUDA_VERSION", 13000));
+  return 0;
+}
+
+#ifndef REELGRAD_FAKE_BARE
+
+namespace {
+
 std::vector<std::unique_ptr<char[]>> allocated;
 
 char* allocate(std::size_t bytes) {
@@ -44,17 +59,6 @@ struct Uuid {
 };
 
 }  // namespace
-
-EXPORTED int cuInit(unsigned) {
-  return static_cast<int>(fake::number("CUDA_INIT", 0));
-}
-
-EXPORTED int cuDriverGetVersion(int* version) {
-  *version = static_cast<int>(fake::number("CUDA_VERSION", 13000));
-  return 0;
-}
-
-#ifndef REELGRAD_FAKE_BARE
 
 EXPORTED int cuGetErrorName(int error, const char** name) {
   *name = nullptr;

@@ -1,5 +1,6 @@
 // A libnvidia-ml.so.1 for tests. After REELGRAD_FAKE_NVML_CALLS questions about a card it says
 // REELGRAD_FAKE_NVML_LOST to all, as in a container that has lost its card.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -12,11 +13,25 @@
 
 namespace {
 
-constexpr int kNotSupported = 3, kNotFound = 6, kTooSmall = 7;
-
 [[gnu::constructor]] void loaded() {
   fake::on_load(fake::text("NVML_ON_LOAD"));
 }
+
+}  // namespace
+
+EXPORTED int nvmlInit_v2() {
+  return static_cast<int>(fake::number("NVML_INIT", 0));
+}
+
+EXPORTED int nvmlShutdown() {
+  return 0;
+}
+
+#ifndef REELGRAD_FAKE_BARE
+
+namespace {
+
+constexpr int kNotSupported = 3, kNotFound = 6, kTooSmall = 7;
 
 struct Card {
   int index;
@@ -75,16 +90,6 @@ int list(const char* name, unsigned* count, Process* to) {
 }
 
 }  // namespace
-
-EXPORTED int nvmlInit_v2() {
-  return static_cast<int>(fake::number("NVML_INIT", 0));
-}
-
-EXPORTED int nvmlShutdown() {
-  return 0;
-}
-
-#ifndef REELGRAD_FAKE_BARE
 
 EXPORTED const char* nvmlErrorString(int code) {
   if (code == 9) return "Driver Not Loaded";
