@@ -6,7 +6,7 @@
 namespace reelgrad {
 namespace {
 
-struct Row {
+struct CardRow {
   std::string_view name;  // without "NVIDIA" and "GeForce"
   CardFigures figures;
 };
@@ -16,7 +16,7 @@ struct Row {
 // GeForce cards of the series 20 to 50 sum in float at half the rate at which they sum in half precision; the table has
 // the former, since that is how networks are computed. The series 16 has no tensor cores, hence no such figure. Where
 // cards of several kinds were sold under one name, the slowest counts (GTX 1650, RTX 3050, 3060, 3080, 4070).
-constexpr auto kRows = std::to_array<Row>({
+constexpr auto kCardRows = std::to_array<CardRow>({
     {"GTX 1650", {128, 0}},
     {"GTX 1650 SUPER", {192, 0}},
     {"GTX 1660", {192, 0}},
@@ -109,7 +109,7 @@ std::optional<CardFigures> expected_figures(const std::string& name) {
   for (const std::string_view brand : {"NVIDIA ", "Tesla ", "GeForce "}) {
     if (plain.starts_with(brand)) plain.remove_prefix(brand.size());
   }
-  for (const Row& row : kRows) {
+  for (const CardRow& row : kCardRows) {
     if (row.name == plain) return row.figures;
   }
   return std::nullopt;

@@ -13,8 +13,8 @@ namespace reelgrad {
 namespace {
 
 // nvmlReturn_t
-constexpr int kNotSupported = 3, kTooSmall = 7, kCardLost = 15, kResetRequired = 16, kOperatingSystem = 17,
-              kUnknown = 999;
+constexpr int kNvmlNotSupported = 3, kNvmlTooSmall = 7, kNvmlCardLost = 15, kNvmlResetRequired = 16,
+              kNvmlOperatingSystem = 17, kNvmlUnknown = 999;
 
 constexpr unsigned kSmClock = 1;                              // NVML_CLOCK_SM
 constexpr int kUncorrected = 1, kSinceLoad = 0;               // NVML_MEMORY_ERROR_TYPE_*, NVML_VOLATILE_ECC
@@ -45,7 +45,7 @@ struct NvmlProcess2 {
   unsigned gpu_instance, compute_instance;
 };
 
-struct Temperature {
+struct NvmlTemperature {
   unsigned version, sensor;
   int celsius;
 };
@@ -66,15 +66,15 @@ constexpr std::array<ThrottleReason, 9> kThrottleReasons{{{0x1, "gpu_idle"},
 
 // Says that the card is out of reach, not that one question has no answer.
 bool means_lost(int code) {
-  return code == kCardLost || code == kResetRequired || code == kOperatingSystem || code == kUnknown;
+  return code == kNvmlCardLost || code == kNvmlResetRequired || code == kNvmlOperatingSystem || code == kNvmlUnknown;
 }
 
-std::int64_t megabytes(std::uint64_t bytes) {
+std::int64_t whole_megabytes(std::uint64_t bytes) {
   return static_cast<std::int64_t>(bytes >> 20);
 }
 
 template <class Field, class Number>
-void set(Field& field, const std::optional<Number>& value) {
+void set_known(Field& field, const std::optional<Number>& value) {
   if (value) field = static_cast<Field>(*value);
 }
 
@@ -90,6 +90,13 @@ void add_once(std::vector<ProcessFacts>& list, const ProcessFacts& process) {
     list.push_back(process);
   else
     same->used_mb = std::max(same->used_mb, process.used_mb);
+}
+
+std::string process_name(unsigned pid) {
+  std::ifstream file(fmt::format("/proc/{}/comm", pid));
+  std::string name;
+  std::getline(file, name);
+  return name;
 }
 
 }  // namespace
@@ -130,7 +137,7 @@ void Nvml::describe(DriverFacts& facts) const {
     return;
   }
   const auto count = ask("nvmlDeviceGetCount_v2");
-  set(facts.nvml_cards, count);
+  set_known(facts.nvml_cards, count);
   for (unsigned index = 0; index < count.value_or(0); ++index) visit_card(index, facts);
 }
 
@@ -174,19 +181,12 @@ std::optional<Nvml::Memory> Nvml::memory(Card card) const {
   return Memory{older->free, older->used};
 }
 
-std::string Nvml::process_name(unsigned pid) const {
-  std::ifstream file(fmt::format("/proc/{}/comm", pid));
-  std::string name;
-  std::getline(file, name);
-  return name;
-}
-
 template <class Process>
 std::optional<std::vector<ProcessFacts>> Nvml::running(const char* function, Card card) const {
   std::vector<Process> list(64);
   auto count = static_cast<unsigned>(list.size());
   std::optional<int> result = library_.call(function, card, &count, list.data());
-  if (result == kTooSmall) {
+  if (result == kNvmlTooSmall) {
     list.resize(count + 16);  // some may have come since
     count = static_cast<unsigned>(list.size());
     result = library_.call(function, card, &count, list.data());
@@ -197,7 +197,7 @@ std::optional<std::vector<ProcessFacts>> Nvml::running(const char* function, Car
     const bool known = list[i].used_bytes != ~0ull;
     found.push_back({.pid = static_cast<int>(list[i].pid),
                      .name = process_name(list[i].pid),
-                     .used_mb = known ? megabytes(list[i].used_bytes) : -1});
+                     .used_mb = known ? whole_megabytes(list[i].used_bytes) : -1});
   }
   return found;
 }
@@ -230,15 +230,16 @@ void Nvml::describe(DeviceFacts& facts) const {
   }
   if (!found) return;
   if (const auto bytes = memory(found)) {
-    facts.memory_free_mb = megabytes(bytes->free);
-    facts.memory_used_mb = megabytes(bytes->used);
+    facts.memory_free_mb = whole_megabytes(bytes->free);
+    facts.memory_used_mb = whole_megabytes(bytes->used);
   }
   facts.processes = processes(found);
   // A slice has memory and processes of its own; all else is its card's.
   const Card whole = ask<Card>("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", found).value_or(found);
   if (const auto mode = ask<int>("nvmlDeviceGetComputeMode", whole)) facts.compute_mode = compute_mode_name(*mode);
   if (const auto mode = ask<int>("nvmlDeviceGetPersistenceMode", whole)) facts.persistence = *mode == 1;
-  set(facts.ecc_uncorrected, ask<unsigned long long>("nvmlDeviceGetTotalEccErrors", whole, kUncorrected, kSinceLoad));
+  set_known(facts.ecc_uncorrected,
+            ask<unsigned long long>("nvmlDeviceGetTotalEccErrors", whole, kUncorrected, kSinceLoad));
   describe_mig(whole, facts);
   describe_power(whole, facts);
   describe_heat(whole, facts);
@@ -248,7 +249,7 @@ void Nvml::describe(DeviceFacts& facts) const {
 void Nvml::describe_mig(Card card, DeviceFacts& facts) const {
   unsigned current = 0, pending = 0;
   const std::optional<int> result = library_.call("nvmlDeviceGetMigMode", card, &current, &pending);
-  if (result == kNotSupported) facts.mig = false;
+  if (result == kNvmlNotSupported) facts.mig = false;
   if (result != 0) return;
   facts.mig = current == 1;
   const auto places = ask("nvmlDeviceGetMaxMigDeviceCount", card);
@@ -265,18 +266,18 @@ void Nvml::describe_power(Card card, DeviceFacts& facts) const {
   set_watts(facts.power_limit_w, ask("nvmlDeviceGetEnforcedPowerLimit", card));
   if (facts.power_limit_w < 0) set_watts(facts.power_limit_w, ask("nvmlDeviceGetPowerManagementLimit", card));
   set_watts(facts.power_limit_default_w, ask("nvmlDeviceGetPowerManagementDefaultLimit", card));
-  set(facts.clock_mhz, ask("nvmlDeviceGetClockInfo", card, kSmClock));
-  set(facts.clock_max_mhz, ask("nvmlDeviceGetMaxClockInfo", card, kSmClock));
+  set_known(facts.clock_mhz, ask("nvmlDeviceGetClockInfo", card, kSmClock));
+  set_known(facts.clock_max_mhz, ask("nvmlDeviceGetMaxClockInfo", card, kSmClock));
 }
 
 void Nvml::describe_heat(Card card, DeviceFacts& facts) const {
-  set(facts.temperature_c, ask("nvmlDeviceGetTemperature", card, kDieSensor));
-  Temperature newer{.version = version_of(sizeof(Temperature), 1), .sensor = kDieSensor};
+  set_known(facts.temperature_c, ask("nvmlDeviceGetTemperature", card, kDieSensor));
+  NvmlTemperature newer{.version = version_of(sizeof(NvmlTemperature), 1), .sensor = kDieSensor};
   if (facts.temperature_c < 0 && library_.succeeds("nvmlDeviceGetTemperatureV", card, &newer))
     facts.temperature_c = newer.celsius;
-  set(facts.temperature_slowdown_c, ask("nvmlDeviceGetTemperatureThreshold", card, kSlowdownThreshold));
+  set_known(facts.temperature_slowdown_c, ask("nvmlDeviceGetTemperatureThreshold", card, kSlowdownThreshold));
   if (facts.temperature_slowdown_c <= 0)
-    set(facts.temperature_slowdown_c, ask("nvmlDeviceGetTemperatureThreshold", card, kCardMaxThreshold));
+    set_known(facts.temperature_slowdown_c, ask("nvmlDeviceGetTemperatureThreshold", card, kCardMaxThreshold));
   auto reasons = ask<unsigned long long>("nvmlDeviceGetCurrentClocksEventReasons", card);
   // Its name before the driver 535.
   if (!reasons) reasons = ask<unsigned long long>("nvmlDeviceGetCurrentClocksThrottleReasons", card);
@@ -286,10 +287,10 @@ void Nvml::describe_heat(Card card, DeviceFacts& facts) const {
 }
 
 void Nvml::describe_link(Card card, DeviceFacts& facts) const {
-  set(facts.pcie_generation, ask("nvmlDeviceGetCurrPcieLinkGeneration", card));
-  set(facts.pcie_generation_max, ask("nvmlDeviceGetMaxPcieLinkGeneration", card));
-  set(facts.pcie_width, ask("nvmlDeviceGetCurrPcieLinkWidth", card));
-  set(facts.pcie_width_max, ask("nvmlDeviceGetMaxPcieLinkWidth", card));
+  set_known(facts.pcie_generation, ask("nvmlDeviceGetCurrPcieLinkGeneration", card));
+  set_known(facts.pcie_generation_max, ask("nvmlDeviceGetMaxPcieLinkGeneration", card));
+  set_known(facts.pcie_width, ask("nvmlDeviceGetCurrPcieLinkWidth", card));
+  set_known(facts.pcie_width_max, ask("nvmlDeviceGetMaxPcieLinkWidth", card));
 }
 
 }  // namespace reelgrad

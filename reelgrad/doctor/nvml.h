@@ -47,7 +47,6 @@ class Nvml {
   template <class Process>
   std::optional<std::vector<ProcessFacts>> running(const char* function, Card card) const;
   std::vector<ProcessFacts> processes(Card card) const;
-  std::string process_name(unsigned pid) const;
   std::string words_of(int code) const;
   std::string driver_version() const;
   void visit_card(unsigned index, DriverFacts& facts) const;
