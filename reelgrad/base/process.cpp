@@ -31,6 +31,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kKeptErrorBytes = 8 << 10;
 constexpr int kPipeBytes = 1 << 20;  // a frame or so: fewer wake-ups
 constexpr std::chrono::milliseconds kWaitInterval{5};
+constexpr std::chrono::seconds kKillPatience{1};
 
 struct Pipe {
   Descriptor read, write;
@@ -239,7 +240,9 @@ ProcessResult run_process(const std::vector<std::string>& argv, std::chrono::mil
   std::optional<int> code;
   if (capture(out.read, err.read, result, deadline)) code = wait_for(pid, deadline);
   result.timed_out = !code;
-  result.exit_code = code ? *code : kill_group(pid);
+  // A child that hangs in the kernel does not even die: its end is then not waited for.
+  if (!code) ::kill(-pid, SIGKILL);
+  result.exit_code = code ? *code : wait_for(pid, Clock::now() + kKillPatience).value_or(128 + SIGKILL);
   return result;
 }
 
