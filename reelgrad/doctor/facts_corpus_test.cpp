@@ -75,7 +75,10 @@ constexpr const char* kCodes[] = {"NO_CARD",
                                   "PYTHON_CPU_ONLY_BUILD",
                                   "PYTHON_DRIVER_TOO_OLD",
                                   "PYTHON_TORCH_MISSING",
-                                  "PYTHON_CARD_NOT_IN_TORCH"};
+                                  "PYTHON_CARD_NOT_IN_TORCH",
+                                  "PYTHON_TORCH_UNOPENABLE",
+                                  "PYTHON_CARD_UNAVAILABLE",
+                                  "PYTHON_UNREADABLE"};
 
 struct CorpusCase {
   std::string name;
