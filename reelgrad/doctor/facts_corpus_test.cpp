@@ -112,7 +112,8 @@ std::string all_evidence(const Facts& facts) {
 // The value of every leaf by its path.
 std::map<std::string, std::string> leaves(const json& value) {
   std::map<std::string, std::string> found;
-  for (const auto& [path, leaf] : value.flatten().items()) found[path] = leaf.dump();
+  const json flat = value.flatten();
+  for (const auto& [path, leaf] : flat.items()) found[path] = leaf.dump();
   return found;
 }
 
