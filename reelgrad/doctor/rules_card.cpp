@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 
 #include "reelgrad/doctor/rules.h"
 
@@ -30,7 +32,23 @@ Values capability_values(const DeviceFacts& device) {
   return {{"card", card_name(device)}, {"capability", to_string(capability_of(device))}};
 }
 
-// Below the desktop's own use it is no neighbour.
+// A screen's programs: they take their share of every card that drives one.
+constexpr std::string_view kDesktopPrograms[] = {"Xorg",         "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland",
+                                                 "plasmashell",  "cinnamon", "sway",        "Hyprland", "firefox",
+                                                 "chrome",       "chromium", "code"};
+
+bool is_desktop_program(const ProcessFacts& process) {
+  const std::string_view name = std::string_view(process.name).substr(process.name.rfind('/') + 1);
+  return std::ranges::find(kDesktopPrograms, name) != std::end(kDesktopPrograms);
+}
+
+std::vector<ProcessFacts> neighbours(const DeviceFacts& device) {
+  std::vector<ProcessFacts> found;
+  std::ranges::remove_copy_if(device.processes, std::back_inserter(found), is_desktop_program);
+  return found;
+}
+
+// Below this it is no neighbour to speak of.
 std::int64_t least_shared_mb(const DeviceFacts& device) {
   return std::clamp<std::int64_t>(device.memory_total_mb / 16, 512, 1024);
 }
@@ -101,6 +119,18 @@ void find_low_power(const DeviceFacts& device, Drafts& drafts) {
     draft.found.push_back({"POWER_LIMITED.found.brake", {{"card", card_name(device)}}});
     draft.fix.push_back({"POWER_LIMITED.fix.brake", {}});
   }
+  // The cap is the reason, yet the card hardly works: its sensor or its firmware hangs.
+  const bool is_stuck = std::ranges::find(reasons, "sw_power_cap") != reasons.end() && device.clock_mhz > 0 &&
+                        device.clock_mhz < device.clock_max_mhz / 4;
+  if (is_stuck) {
+    draft.found.push_back({"POWER_LIMITED.found.stuck",
+                           {{"card", card_name(device)},
+                            {"clock", std::to_string(device.clock_mhz)},
+                            {"most", std::to_string(device.clock_max_mhz)},
+                            {"power", number(device.power_w)},
+                            {"limit", number(device.power_limit_w)}}});
+    draft.fix.push_back({"POWER_LIMITED.fix.stuck", {}});
+  }
   if (!draft.found.empty()) drafts.add(std::move(draft));
 }
 
@@ -119,6 +149,26 @@ void find_few_lanes(const DeviceFacts& device, const Facts& facts, Drafts& draft
               .severity = Severity::warning,
               .found = {{"NARROW_PCIE.found", values}},
               .fix = {{"NARROW_PCIE.fix", {{"most", std::to_string(most)}}}}});
+}
+
+// What so many lanes carry, roughly: the rate doubles with each generation. GB/s.
+double link_gbs(int generation, int width) {
+  return width * std::ldexp(0.25, std::clamp(generation, 1, 8) - 1);
+}
+
+// A resting link sleeps in a low generation; only what copies then reach tells that it stays there.
+void find_slow_link(const DeviceFacts& device, Drafts& drafts) {
+  const int generation = device.pcie_generation, most = device.pcie_generation_max;
+  if (generation <= 0 || generation >= most || device.pcie_width <= 0 || device.trial.to_card_gbs <= 0) return;
+  if (device.trial.to_card_gbs > link_gbs(most, device.pcie_width) / 2) return;
+  drafts.add({.code = "NARROW_PCIE",
+              .severity = Severity::warning,
+              .found = {{"NARROW_PCIE.found.generation",
+                         {{"card", card_name(device)},
+                          {"generation", std::to_string(generation)},
+                          {"most", std::to_string(most)},
+                          {"gbs", number(device.trial.to_card_gbs)}}}},
+              .fix = {{"NARROW_PCIE.fix.generation", {}}}});
 }
 
 void find_failed_trial(const DeviceFacts& device, const Facts& facts, Drafts& drafts) {
@@ -244,6 +294,7 @@ void find_held_back_cards(const Facts& facts, Drafts& drafts) {
     find_heat(device, drafts);
     find_low_power(device, drafts);
     find_few_lanes(device, facts, drafts);
+    find_slow_link(device, drafts);
   }
 }
 
@@ -251,13 +302,14 @@ void find_shared_cards(const Facts& facts, Drafts& drafts) {
   for (const DeviceFacts& device : facts.devices) {
     const std::int64_t known = known_memory(device.processes);
     const bool all_known = knows_all_memory(device.processes);
+    const std::vector<ProcessFacts> others = neighbours(device);
     // Where the driver does not say who uses how much, what is used in all stands for it.
-    const std::int64_t shared = all_known ? known : std::max(known, device.memory_used_mb);
-    if (!device.processes.empty() && shared >= least_shared_mb(device)) {
+    const std::int64_t shared = all_known ? known_memory(others) : std::max(known, device.memory_used_mb);
+    if (!others.empty() && shared >= least_shared_mb(device)) {
       drafts.add({.code = "CARD_SHARED",
                   .severity = Severity::warning,
                   .found = {{"CARD_SHARED.found",
-                             {{"card", card_name(device)}, {"processes", process_list(device.processes)}}}},
+                             {{"card", card_name(device)}, {"processes", process_list(others)}}}},
                   .fix = {{"CARD_SHARED.fix", {}}}});
     }
     if (!all_known || device.memory_used_mb < 0 || device.memory_used_mb - known < least_held_mb(device)) continue;

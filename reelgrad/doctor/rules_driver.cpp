@@ -50,7 +50,7 @@ void add_error(std::vector<Phrase>& found, const std::string& error) {
 
 // nova is nouveau's successor, and knows no CUDA either.
 bool is_free_driver(const PciCardFacts& card) {
-  return card.bound_driver == "nouveau" || card.bound_driver.starts_with("nova");
+  return mentions(card.bound_driver, "nouveau") || mentions(card.bound_driver, "nova");
 }
 
 // Of the libcuda that was opened, else of the first on the path; empty: not known.

@@ -13,9 +13,18 @@ constexpr std::int64_t kLeastShmMb = 512;           // Docker gives 64
 constexpr std::int64_t kLeastDiskMb = 2'048;        // a few checkpoints
 constexpr std::int64_t kNoDiskMb = 64;              // not even one
 constexpr std::int64_t kLeastMemoryMb = 6'000;      // PyTorch with CUDA takes 3 GB before the first frame
+constexpr int kOperatingSystem = 304;  // CUDA_ERROR_OPERATING_SYSTEM
 constexpr std::string_view kTooMany = "too many open files";
 
+bool is_nearly_out(const SystemFacts& system) {
+  return system.open_files >= 0 && system.open_files_used >= 0 &&
+         system.open_files_used > system.open_files - kFreeHandles;
+}
+
 bool ran_out_of_handles(const Facts& facts) {
+  // What the driver answers then: CUDA_ERROR_OPERATING_SYSTEM.
+  if (facts.driver.init_code == kOperatingSystem && is_nearly_out(facts.system)) return true;
+
   const auto says = [](const std::string& error) { return mentions(error, kTooMany); };
   return says(facts.driver.error) || says(facts.driver.nvml_error) || says(facts.torch.error) ||
          says(facts.vapoursynth.error) || says(facts.vulkan.error) || says(facts.python.error) ||
@@ -48,7 +57,7 @@ void find_low_memlock(const Facts& facts, Drafts& drafts) {
 void find_file_handles(const Facts& facts, Drafts& drafts) {
   const std::int64_t limit = facts.system.open_files, used = facts.system.open_files_used;
   const bool ran_out = ran_out_of_handles(facts);
-  const bool nearly = limit >= 0 && (limit < kFewHandles || (used >= 0 && used > limit - kFreeHandles));
+  const bool nearly = is_nearly_out(facts.system) || (limit >= 0 && limit < kFewHandles);
   if (!ran_out && !nearly) return;
   const bool blocks = has_no_devices(facts) || has_failed(facts.torch.outcome);
   std::vector<Phrase> found;
