@@ -12,7 +12,9 @@ void add_devices(CLI::App& app) {
       app.add_subcommand("devices", "List the cards: memory, compute capability, driver, what will run");
   command->add_flag("--json", *json, "Machine-readable result on stdout");
   command->callback([json] {
-    const Facts facts = probe_machine();
+    ProbeOptions options = probe_options();
+    options.video = false;
+    const Facts facts = probe_machine(options);
     fmt::print("{}\n", *json ? devices_json(facts) : devices_text(facts));
   });
 }

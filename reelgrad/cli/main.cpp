@@ -7,6 +7,8 @@
 #include "reelgrad/base/log.h"
 #include "reelgrad/base/signals.h"
 #include "reelgrad/cli/commands.h"
+#include "reelgrad/doctor/diagnose.h"
+#include "reelgrad/doctor/probes.h"
 
 namespace reelgrad::cli {
 namespace {
@@ -23,6 +25,14 @@ constexpr const char* kDescription =
 constexpr const char* kFooter =
     "\nExit codes: 0 done, 1 failed, 2 usage or config, 3 no CUDA card or no torch, 4 out of memory, 130 interrupted.\n"
     "Messages go to stderr, results to stdout. `reelgrad COMMAND --help` explains a command.";
+
+// Why there is no card, or no PyTorch, as the doctor finds it.
+std::string explanation() {
+  ProbeOptions options = probe_options();
+  options.video = false;
+  const std::string reason = first_reason(probe_machine(options), language_from("", options.environment));
+  return reason.empty() ? "" : ". " + reason;
+}
 
 int run(int argc, char** argv) {
   CLI::App app{kDescription, "reelgrad"};
@@ -46,6 +56,8 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) fail("standard output: the result could not be written");
     return 0;
+  } catch (const CLI::RuntimeError& result) {  // of a command that has said all
+    return result.get_exit_code();
   } catch (const CLI::ParseError& error) {
     const bool asked_for_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
     if (asked_for_help) return app.exit(error);
@@ -53,7 +65,7 @@ int run(int argc, char** argv) {
                            app.get_subcommands().empty() ? "" : app.get_subcommands()[0]->get_name() + " "));
     return static_cast<int>(ErrorKind::usage);
   } catch (const Error& error) {
-    log::error(error.what());
+    log::error(error.kind() == ErrorKind::no_device ? error.what() + explanation() : error.what());
     return static_cast<int>(error.kind());
   } catch (const std::exception& error) {
     log::error(error.what());

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "reelgrad/base/dynamic_library.h"
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/text.h"
 #include "reelgrad/cli/commands.h"
+#include "reelgrad/clip/clip.h"
 #include "reelgrad/doctor/facts_json.h"
 #include "reelgrad/doctor/probe_child.h"
 #include "reelgrad/doctor/trial.h"
@@ -34,15 +34,22 @@ TrialFacts engine_trial(const std::string& uuid) {
           .half_convolution_tflops = figures.half_convolution_tflops};
 }
 
-// Opens PyTorch and the engine, and says whether PyTorch's CUDA part came along.
-std::string torch_answer() {
-  open_engine();
-  return nlohmann::json{{"cuda_mapped", mapped_library("libtorch_cuda.so").has_value()}}.dump();
+// Starts a Python.
+std::string vapoursynth_answer() {
+  const VapourSynthVersions versions = vapoursynth_versions();
+  const VapourSynthFacts facts{.outcome = versions.core.empty() ? Outcome::failed : Outcome::ok,
+                               .core = versions.core,
+                               .api = versions.api,
+                               .vsscript = versions.vsscript,
+                               .python = versions.python,
+                               .source_plugins = versions.source_plugins,
+                               .error = versions.error};
+  return nlohmann::json(facts).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 std::string answer(const std::vector<std::string>& probe) {
   if (probe[0] == "engine-trial" && probe.size() == 2) return trial_answer(probe[1], engine_trial(probe[1]));
-  if (probe[0] == "torch" && probe.size() == 1) return torch_answer();
+  if (probe[0] == "vapoursynth" && probe.size() == 1) return vapoursynth_answer();
   const std::string text = run_probe(probe);
   if (text.empty()) fail_usage(fmt::format("there is no probe \"{}\"", join(probe, " ")));
   return text;

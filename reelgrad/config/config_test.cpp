@@ -375,7 +375,11 @@ Config unusual_config(const fs::path& folder) {
   c.data.scene_cuts = "props";
   c.data.skip_duplicates = false;
   c.data.overrides = {"170m", "full", "bottom"};
-  c.model = {"compact", 4, folder / "w.safetensors", "partial", {{"features", "24"}, {"convs", "6"}, {"activation", "leakyrelu"}}};
+  c.model = {"compact",
+             4,
+             folder / "w.safetensors",
+             "partial",
+             {{"features", "24"}, {"convs", "6"}, {"activation", "leakyrelu"}}};
   c.loss = {.l1 = 1,
             .mse = 2,
             .charbonnier = 0,

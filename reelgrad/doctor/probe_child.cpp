@@ -12,8 +12,9 @@
 #include "reelgrad/doctor/driver.h"
 #include "reelgrad/doctor/driver_trial.h"
 #include "reelgrad/doctor/facts_json.h"
+#include "reelgrad/doctor/system_children.h"
+#include "reelgrad/doctor/torch_install.h"
 #include "reelgrad/doctor/trial.h"
-#include "reelgrad/doctor/vulkan_probe.h"
 
 namespace reelgrad {
 namespace {
@@ -90,9 +91,9 @@ std::string run_probe(const std::vector<std::string>& probe) {
   const std::string name = probe.empty() ? "" : probe[0];
   leave_no_core_file();
   if (name == "driver" && probe.size() == 1) return driver_answer();
-  if (name == "vulkan" && probe.size() == 1) return line_of(probe_vulkan());
+  if (name == "torch" && probe.size() == 2) return line_of(probe_torch_opening(probe[1]));
   if (name == "trial" && probe.size() == 2) return trial_answer(probe[1], try_driver(probe[1]));
-  return "";
+  return run_system_probe(probe);
 }
 
 }  // namespace reelgrad

@@ -24,6 +24,7 @@
 #include "reelgrad/doctor/root_files.h"
 #include "reelgrad/doctor/system_probe.h"
 #include "reelgrad/doctor/torch_install.h"
+#include "reelgrad/doctor/trial.h"
 
 namespace reelgrad {
 namespace {
@@ -31,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::chrono::seconds kFfmpegLimit{5}, kTrialLimit{30};
+constexpr std::chrono::seconds kFfmpegLimit{5};
 
 Environment own_environment() {
   Environment found;
@@ -78,13 +79,9 @@ Environment interesting(const Environment& environment) {
 }
 
 TorchFacts torch_facts() {
-  TorchFacts facts;
-  if (const auto torch = find_torch(&facts.error)) {
-    facts.dir = torch->dir.string();
-    facts.version = torch->version;
-    facts.cuda = torch->cuda;
-  }
-  return facts;
+  TorchFacts missing;
+  const auto torch = find_torch(&missing.error);
+  return torch ? torch_facts_of(torch->dir) : missing;
 }
 
 // What a probe cannot find out is "not known", whatever stopped it.
@@ -144,8 +141,9 @@ void ask_vulkan(const Children& children, std::chrono::milliseconds limit, Facts
 
 // Opening a node may never end, where the driver has lost its card.
 void ask_nodes(const Children& children, std::chrono::milliseconds limit, Facts& facts) {
-  const ProbeAnswer answer = children.ask(
-      {"nodes"}, limit, [&](const json& found) { facts.device_nodes = found.get<std::vector<DeviceNodeFacts>>(); });
+  const ProbeAnswer answer = children.ask({"nodes"}, limit, [&](const json& found) {
+    facts.device_nodes = found.at("device_nodes").get<std::vector<DeviceNodeFacts>>();
+  });
   if (answer.outcome != Outcome::timed_out) return;
   for (DeviceNodeFacts& node : facts.device_nodes) {
     node.usable = false;
@@ -160,16 +158,24 @@ void ask_run_folder(const Children& children, std::chrono::milliseconds limit, S
   });
 }
 
-void try_devices(const Children& children, Facts& facts) {
-  for (DeviceFacts& device : facts.devices) {
-    const bool usable = !device.uuid.empty() && device.compute_mode != "prohibited";
-    if (!usable) continue;
-    const ProbeAnswer answer = children.ask({"trial", device.uuid}, kTrialLimit,
-                                            [&](const json& found) { device.trial = found.get<TrialFacts>(); });
-    if (answer.outcome == Outcome::ok) continue;
-    device.trial.driver = answer.outcome;
-    device.trial.error = answer.error;
-  }
+// What its files say is known; this is about opening it.
+void ask_torch(const Children& children, std::chrono::milliseconds limit, TorchFacts& facts) {
+  TorchFacts opened;
+  const ProbeAnswer answer =
+      children.ask({"torch", facts.dir}, limit, [&](const json& found) { opened = found.get<TorchFacts>(); });
+  const bool answered = answer.outcome == Outcome::ok;
+  facts.outcome = answered ? opened.outcome : answer.outcome;
+  facts.cuda_mapped = opened.cuda_mapped;
+  const std::string& error = answered ? opened.error : answer.error;
+  if (!error.empty()) facts.error = error;
+}
+
+void ask_vapoursynth(const Children& children, std::chrono::milliseconds limit, Facts& facts) {
+  const ProbeAnswer answer = children.ask(
+      {"vapoursynth"}, limit, [&](const json& found) { facts.vapoursynth = found.get<VapourSynthFacts>(); });
+  if (answer.outcome == Outcome::ok) return;
+  facts.vapoursynth.outcome = answer.outcome;
+  facts.vapoursynth.error = answer.error;
 }
 
 // What needs no child, and what children will say better.
@@ -194,8 +200,10 @@ Facts probe_machine(const ProbeOptions& options) {
   const RootFiles files(options.root);
   const Children children(options);
   facts.environment = interesting(options.environment);
+  facts.build.version = REELGRAD_VERSION;
   facts.build.torch = REELGRAD_BUILD_TORCH_VERSION;
   facts.build.architectures = REELGRAD_BUILD_ARCHITECTURES;
+  facts.build.cuda = REELGRAD_BUILD_CUDA;
 
   // Each in a thread of its own, so that the time limit is that of them all. They fill different facts.
   std::vector<std::future<void>> running;
@@ -206,21 +214,28 @@ Facts probe_machine(const ProbeOptions& options) {
   const auto left = [&] {
     return std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   };
-  start([&] {
-    facts.ffmpeg = probe_ffmpeg(files, options.environment, std::min<std::chrono::milliseconds>(left(), kFfmpegLimit));
-  });
+  if (options.video)
+    start([&] {
+      facts.ffmpeg =
+          probe_ffmpeg(files, options.environment, std::min<std::chrono::milliseconds>(left(), kFfmpegLimit));
+    });
   if (children.can_be_asked()) {
     start([&] { ask_driver(children, left(), facts); });
+  }
+  if (children.can_be_asked() && options.video) {
     start([&] { ask_vulkan(children, left(), facts); });
+    start([&] { ask_vapoursynth(children, left(), facts); });
   }
   probe_files(files, options, facts);
+  if (children.can_be_asked() && options.trial && !facts.torch.dir.empty())
+    start([&] { ask_torch(children, left(), facts.torch); });
   // Another root's nodes and folders are only looked at: they answer at once.
   if (children.can_be_asked() && files.is_this_machine()) {
     if (!facts.device_nodes.empty()) start([&] { ask_nodes(children, left(), facts); });
     if (!facts.system.run_dir.empty()) start([&] { ask_run_folder(children, left(), facts.system); });
   }
   for (std::future<void>& one : running) one.wait();
-  if (options.trial && children.can_be_asked()) try_devices(children, facts);
+  if (options.trial && children.can_be_asked()) try_cards(facts, options);
   return facts;
 }
 

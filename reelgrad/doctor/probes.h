@@ -15,14 +15,15 @@ struct ProbeOptions {
   // The reelgrad program, executed again for what may crash or hang (probe_child.h). Empty: such probes are left out.
   std::filesystem::path program;
   std::filesystem::path run_dir = ".";
-  bool trial = false;                            // try each usable card
+  bool trial = false;                            // open PyTorch, and try each usable card
+  bool video = true;                             // VapourSynth, Vulkan and ffmpeg too, or only what is about cards
   std::chrono::milliseconds time_limit{10'000};  // of all children but the trials
 };
 
 // As this process has them: `environment` and, beside this binary or on PATH, `program`.
 ProbeOptions probe_options();
 
-// VapourSynth's part is the caller's to fill. Never throws: what could not be found out is "not known".
+// Never throws: what could not be found out is "not known".
 Facts probe_machine(const ProbeOptions& options = probe_options());
 
 }  // namespace reelgrad

@@ -20,7 +20,7 @@ std::string run_system_probe(const std::vector<std::string>& probe) {
   const RootFiles machine("/");
   const std::string name = probe.empty() ? "" : probe[0];
   if (name == "vulkan") return printed(probe_vulkan());
-  if (name == "nodes") return printed(probe_device_nodes(machine, NodeCheck::opened));
+  if (name == "nodes") return printed({{"device_nodes", probe_device_nodes(machine, NodeCheck::opened)}});
   if (name != "folder" || probe.size() != 2) return "";
   SystemFacts facts;
   probe_run_folder(machine, probe[1], facts);

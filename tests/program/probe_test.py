@@ -28,8 +28,8 @@ class Probe(ProgramTest):
     def test_a_torch_that_is_not_there_is_no_failed_trial(self):
         told = self.ask("engine-trial", CARD, REELGRAD_TORCH="/nonexistent")
         self.assertEqual(told["trial"]["engine"], "not_run")
-        done = self.run_program("probe", "torch", expect=3, env={"REELGRAD_TORCH": "/nonexistent"})
-        self.assert_one_sentence(done.stderr, "/nonexistent")
+        told = self.ask("torch", "/nonexistent")
+        self.assertEqual(told["outcome"], "failed")
 
     def test_help_does_not_list_it(self):
         self.assertNotIn("probe", self.run_program("--help").stdout)
@@ -38,7 +38,8 @@ class Probe(ProgramTest):
 
 class ProbeWithTorch(ProgramTest):
     def test_torch(self):
-        self.assertEqual(json.loads(self.run_program("probe", "torch").stdout), {"cuda_mapped": True})
+        told = json.loads(self.run_program("probe", "torch", TORCH).stdout)
+        self.assertEqual((told["outcome"], told["cuda_mapped"]), ("ok", True))
 
     def test_engine_trial_names_a_card_that_is_not_there(self):
         told = json.loads(self.run_program("probe", "engine-trial", CARD).stdout)
