@@ -19,7 +19,8 @@ constexpr LeastDriver kLeastDrivers[] = {{"9.0", 384},  {"9.1", 390}, {"9.2", 39
 
 constexpr Capability kNewestCard{12, 99};  // code of 12.0 runs on every 12.x
 
-// requirements.txt and scripts/setup.sh; cards by PyTorch's release notes of 2.10 and 2.11, as of 2026-11. The best first.
+// requirements.txt and scripts/setup.sh; cards by PyTorch's release notes of 2.10 and 2.11, as of 2026-11. The best
+// first.
 constexpr TorchPair kPairs[] = {
     {"2.11.0", "13.0", 580, kOldestCard, kNewestCard, "scripts/setup.sh"},
     {"2.10.0", "12.8", 525, kOldestCard, kNewestCard, "scripts/setup.sh --cuda 12.8"},
@@ -34,9 +35,9 @@ constexpr TorchIndex kIndexes[] = {
 };
 
 // Data-centre cards by their names, without "NVIDIA " and "Tesla ".
-constexpr std::string_view kDataCentreCards[] = {"A100", "A800", "A2",   "A10",  "A16",  "A30",  "A40", "B100", "B200",
-                                                 "B300", "GB200", "GB300", "GH200", "H100", "H200", "H800", "H20",
-                                                 "L4",   "L40",  "L40S", "P100", "P40",  "P4",   "T4",  "V100"};
+constexpr std::string_view kDataCentreCards[] = {
+    "A100", "A800", "A2",   "A10", "A16", "A30", "A40",  "B100", "B200", "B300", "GB200", "GB300", "GH200",
+    "H100", "H200", "H800", "H20", "L4",  "L40", "L40S", "P100", "P40",  "P4",   "T4",    "V100"};
 
 // Branches that NVIDIA keeps up for data centres; forward compatibility starts from these.
 constexpr int kOldestCompatDriver = 535;
@@ -44,9 +45,8 @@ constexpr int kOldestCompatDriver = 535;
 template <class Row, std::size_t n>
 const Row* best_row(const Row (&table)[n], int driver, const std::vector<Capability>& cards) {
   const auto fits = [&](const Row& row) {
-    return (driver <= 0 || driver >= row.least_driver) && std::ranges::all_of(cards, [&](Capability card) {
-             return row.oldest <= card && card <= row.newest;
-           });
+    return (driver <= 0 || driver >= row.least_driver) &&
+           std::ranges::all_of(cards, [&](Capability card) { return row.oldest <= card && card <= row.newest; });
   };
   const auto* found = std::ranges::find_if(table, fits);
   return found == std::end(table) ? nullptr : found;

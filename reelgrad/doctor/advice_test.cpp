@@ -9,9 +9,16 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Advice, TheLeastDriverOfEachCuda) {
-  for (const auto& [cuda, driver] : std::initializer_list<std::pair<const char*, int>>{
-           {"13.0", 580}, {"13.1", 580}, {"12.8", 525}, {"12.0", 525}, {"11.8", 450}, {"11.0", 450}, {"10.2", 440},
-           {"10.1", 418}, {"10.0", 410}, {"9.0", 384}}) {
+  for (const auto& [cuda, driver] : std::initializer_list<std::pair<const char*, int>>{{"13.0", 580},
+                                                                                       {"13.1", 580},
+                                                                                       {"12.8", 525},
+                                                                                       {"12.0", 525},
+                                                                                       {"11.8", 450},
+                                                                                       {"11.0", 450},
+                                                                                       {"10.2", 440},
+                                                                                       {"10.1", 418},
+                                                                                       {"10.0", 410},
+                                                                                       {"9.0", 384}}) {
     EXPECT_EQ(least_driver(cuda), driver) << cuda;
   }
   for (const char* unknown : {"", "14.0", "10.9", "cuda"}) EXPECT_EQ(least_driver(unknown), std::nullopt) << unknown;

@@ -10,48 +10,46 @@
 namespace reelgrad {
 namespace {
 
-constexpr Rule kRules[] = {find_file_handles,
-                           find_torch_problem,
-                           find_wsl_without_card,
-                           find_fallen_cards,
-                           find_nouveau,
-                           find_container_without_card,
-                           find_lost_access,
-                           find_shadowed_libcuda,
-                           find_unloaded_module,
-                           find_missing_driver,
-                           find_driver_mismatch,
-                           find_broken_driver,
-                           find_permissions,
-                           find_missing_uvm,
-                           find_card_modes,
-                           find_hidden_cards,
-                           find_old_driver,
-                           find_unavailable_card,
-                           find_no_card,
-                           find_cards_without_kernels,
-                           find_failed_trials,
-                           find_python_problem,
-                           find_video_problems,
-                           find_full_disk,
-                           find_memory_errors,
-                           find_held_back_cards,
-                           find_shared_cards,
-                           find_slow_cards,
-                           find_small_memory,
-                           find_clashing_settings};
+constexpr Rule kRules[] = {find_file_handles,     find_torch_problem,
+                           find_wsl_without_card, find_fallen_cards,
+                           find_nouveau,          find_container_without_card,
+                           find_lost_access,      find_shadowed_libcuda,
+                           find_unloaded_module,  find_missing_driver,
+                           find_driver_mismatch,  find_broken_driver,
+                           find_permissions,      find_missing_uvm,
+                           find_card_modes,       find_hidden_cards,
+                           find_old_driver,       find_unavailable_card,
+                           find_no_card,          find_cards_without_kernels,
+                           find_failed_trials,    find_python_problem,
+                           find_video_problems,   find_full_disk,
+                           find_memory_errors,    find_held_back_cards,
+                           find_shared_cards,     find_slow_cards,
+                           find_small_memory,     find_clashing_settings};
 
 // Why PyTorch cannot compute at all, the processor included.
 constexpr std::string_view kTorchCodes[] = {"TORCH_MISSING", "CPU_ONLY_BUILD", "TORCH_UNOPENABLE",
                                             "TORCH_VERSION_MISMATCH"};
 
 // Why the driver gives no card, in the order of the way to it: the first that holds explains those after it.
-constexpr std::string_view kWayToTheCard[] = {
-    "TOO_MANY_OPEN_FILES", "WSL_NO_DXG",        "FALLEN_OFF_BUS",       "NOUVEAU",
-    "GPU_ACCESS_LOST",     "CONTAINER_WITHOUT_RUNTIME", "LIBCUDA_SHADOWED", "MODULE_NOT_LOADED",
-    "NO_DRIVER",           "DRIVER_MISMATCH",   "DRIVER_CRASHES",       "DRIVER_HANGS",
-    "DEVICE_PERMISSIONS",  "UVM_NOT_LOADED",    "MIG_WITHOUT_INSTANCE", "COMPUTE_PROHIBITED",
-    "HIDDEN_BY_VISIBLE_DEVICES", "CARD_UNAVAILABLE", "NO_CARD"};
+constexpr std::string_view kWayToTheCard[] = {"TOO_MANY_OPEN_FILES",
+                                              "WSL_NO_DXG",
+                                              "FALLEN_OFF_BUS",
+                                              "NOUVEAU",
+                                              "GPU_ACCESS_LOST",
+                                              "CONTAINER_WITHOUT_RUNTIME",
+                                              "LIBCUDA_SHADOWED",
+                                              "MODULE_NOT_LOADED",
+                                              "NO_DRIVER",
+                                              "DRIVER_MISMATCH",
+                                              "DRIVER_CRASHES",
+                                              "DRIVER_HANGS",
+                                              "DEVICE_PERMISSIONS",
+                                              "UVM_NOT_LOADED",
+                                              "MIG_WITHOUT_INSTANCE",
+                                              "COMPUTE_PROHIBITED",
+                                              "HIDDEN_BY_VISIBLE_DEVICES",
+                                              "CARD_UNAVAILABLE",
+                                              "NO_CARD"};
 
 // Every code, the most blocking first.
 constexpr std::string_view kCodes[] = {
@@ -129,8 +127,8 @@ void keep_first_on_the_way(std::vector<Draft>& drafts) {
     return contains(kWayToTheCard, draft.code) && draft.severity != Severity::warning;
   };
   for (const std::string_view code : kWayToTheCard) {
-    const auto first = std::ranges::find_if(
-        drafts, [&](const Draft& draft) { return draft.code == code && is_on_the_way(draft); });
+    const auto first =
+        std::ranges::find_if(drafts, [&](const Draft& draft) { return draft.code == code && is_on_the_way(draft); });
     if (first == drafts.end()) continue;
     std::erase_if(drafts, [&](const Draft& draft) {
       const bool says_no_more = draft.code == "PYTHON_CARD_UNAVAILABLE";
@@ -262,8 +260,8 @@ bool processor_works(const std::vector<Finding>& findings) {
 
 std::string first_reason(const Facts& facts, Language language) {
   for (const Finding& finding : diagnose(facts, language)) {
-    const bool is_reason = finding.code == "NO_CARD" ||
-                           (finding.severity == Severity::error && keeps_from_a_card(finding.code));
+    const bool is_reason =
+        finding.code == "NO_CARD" || (finding.severity == Severity::error && keeps_from_a_card(finding.code));
     if (!is_reason) continue;
     if (finding.fix.empty()) return finding.what;
     return language == Language::chinese ? finding.what + finding.fix : finding.what + " " + finding.fix;

@@ -73,11 +73,16 @@ json device_list(const Facts& facts) {
 }
 
 json versions_json(const Facts& facts) {
-  return {{"reelgrad", facts.build.version},     {"system", facts.system.os},
-          {"kernel", facts.system.kernel},       {"driver", facts.driver.version},
-          {"driver_cuda", driver_cuda_text(facts)}, {"torch", facts.torch.version},
-          {"torch_cuda", facts.torch.cuda},      {"cudnn", facts.torch.cudnn},
-          {"nccl", facts.torch.nccl},            {"vapoursynth", facts.vapoursynth.core},
+  return {{"reelgrad", facts.build.version},
+          {"system", facts.system.os},
+          {"kernel", facts.system.kernel},
+          {"driver", facts.driver.version},
+          {"driver_cuda", driver_cuda_text(facts)},
+          {"torch", facts.torch.version},
+          {"torch_cuda", facts.torch.cuda},
+          {"cudnn", facts.torch.cudnn},
+          {"nccl", facts.torch.nccl},
+          {"vapoursynth", facts.vapoursynth.core},
           {"ffmpeg", facts.ffmpeg.version}};
 }
 
@@ -101,7 +106,9 @@ class Writer {
   void heading(const std::string& key) { text_ += fmt::format("{}{}\n", text_.empty() ? "" : "\n", say(key)); }
 
   // `name` in its column; a chinese character takes two.
-  void row(std::string_view name, std::string_view value) { text_ += fmt::format("{:<{}} {}\n", name, kNameColumns, value); }
+  void row(std::string_view name, std::string_view value) {
+    text_ += fmt::format("{:<{}} {}\n", name, kNameColumns, value);
+  }
 
   void line(std::string_view text) { text_ += fmt::format("{}\n", text); }
 
@@ -124,18 +131,20 @@ std::string torch_row(const Writer& writer, const TorchFacts& torch) {
 std::string vapoursynth_row(const Writer& writer, const VapourSynthFacts& vapoursynth) {
   if (vapoursynth.core.empty()) return writer.say("report.not_found");
   const auto& sources = vapoursynth.source_plugins;
-  return writer.say("report.vapoursynth.value",
-                    {{"core", vapoursynth.core},
-                     {"api", vapoursynth.api},
-                     {"python", vapoursynth.python},
-                     {"sources", sources.empty() ? writer.say("report.none") : fmt::format("{}", fmt::join(sources, ", "))}});
+  return writer.say(
+      "report.vapoursynth.value",
+      {{"core", vapoursynth.core},
+       {"api", vapoursynth.api},
+       {"python", vapoursynth.python},
+       {"sources", sources.empty() ? writer.say("report.none") : fmt::format("{}", fmt::join(sources, ", "))}});
 }
 
 std::string driver_row(const Writer& writer, const Facts& facts) {
   if (!libcuda_opened(facts) && facts.driver.version.empty()) return writer.say("report.not_found");
   const std::string& version = facts.driver.version;
-  return writer.say("report.driver.value", {{"version", version.empty() ? writer.say("report.unknown_version") : version},
-                                            {"cuda", libcuda_opened(facts) ? driver_cuda_text(facts) : "?"}});
+  return writer.say("report.driver.value",
+                    {{"version", version.empty() ? writer.say("report.unknown_version") : version},
+                     {"cuda", libcuda_opened(facts) ? driver_cuda_text(facts) : "?"}});
 }
 
 std::string joined(const Writer& writer, const std::vector<std::string>& parts) {
@@ -143,9 +152,8 @@ std::string joined(const Writer& writer, const std::vector<std::string>& parts) 
 }
 
 std::string card_row(const Writer& writer, const DeviceFacts& device, const Facts& facts) {
-  const std::string free = device.memory_free_mb < 0
-                               ? ""
-                               : writer.say("report.card.free", {{"mb", std::to_string(device.memory_free_mb)}});
+  const std::string free =
+      device.memory_free_mb < 0 ? "" : writer.say("report.card.free", {{"mb", std::to_string(device.memory_free_mb)}});
   const std::string reason = why_not(device, facts, writer.language());
   return writer.say("report.card",
                     {{"name", one_line(device.name)},
@@ -172,8 +180,8 @@ std::string state_row(const Writer& writer, const DeviceFacts& device) {
 std::string trial_row(const Writer& writer, const TrialFacts& trial) {
   std::vector<std::string> parts;
   if (trial.to_card_gbs > 0 || trial.from_card_gbs > 0) {
-    parts.push_back(writer.say("report.trial.copies",
-                               {{"to", number(trial.to_card_gbs)}, {"from", number(trial.from_card_gbs)}}));
+    parts.push_back(
+        writer.say("report.trial.copies", {{"to", number(trial.to_card_gbs)}, {"from", number(trial.from_card_gbs)}}));
   }
   if (trial.card_memory_gbs > 0)
     parts.push_back(writer.say("report.trial.memory", {{"gbs", number(trial.card_memory_gbs)}}));
@@ -206,14 +214,15 @@ void write_machine(Writer& writer, const Facts& facts) {
   writer.row(writer.say("report.system"), joined(writer, parts));
   if (system.ram_mb > 0 && system.ram_free_mb >= 0) {
     writer.row(writer.say("report.memory"),
-               writer.say("report.memory.value", {{"total", std::to_string(system.ram_mb)},
-                                                  {"free", std::to_string(system.ram_free_mb)}}));
+               writer.say("report.memory.value",
+                          {{"total", std::to_string(system.ram_mb)}, {"free", std::to_string(system.ram_free_mb)}}));
   }
   if (system.run_free_mb >= 0) {
     writer.row(writer.say("report.disk"),
-               writer.say("report.disk.value", {{"free", std::to_string(system.run_free_mb)},
-                                                {"dir", system.run_dir.empty() ? "." : system.run_dir},
-                                                {"file_system", system.run_file_system.empty() ? "?" : system.run_file_system}}));
+               writer.say("report.disk.value",
+                          {{"free", std::to_string(system.run_free_mb)},
+                           {"dir", system.run_dir.empty() ? "." : system.run_dir},
+                           {"file_system", system.run_file_system.empty() ? "?" : system.run_file_system}}));
   }
 }
 

@@ -49,9 +49,8 @@ void Drafts::add(Draft draft) {
   known->severity = std::min(known->severity, draft.severity);
   known->found.insert(known->found.end(), draft.found.begin(), draft.found.end());
   for (Phrase& fix : draft.fix) {
-    const bool said = std::ranges::any_of(known->fix, [&](const Phrase& phrase) {
-      return phrase.key == fix.key && phrase.values == fix.values;
-    });
+    const bool said = std::ranges::any_of(
+        known->fix, [&](const Phrase& phrase) { return phrase.key == fix.key && phrase.values == fix.values; });
     if (!said) known->fix.push_back(std::move(fix));
   }
 }
@@ -93,8 +92,8 @@ int driver_major(const Facts& facts) {
 }
 
 bool module_loaded(const Facts& facts) {
-  return facts.modules.nvidia_loaded || std::ranges::find(facts.pci_cards, "nvidia", &PciCardFacts::bound_driver) !=
-                                            facts.pci_cards.end();
+  return facts.modules.nvidia_loaded ||
+         std::ranges::find(facts.pci_cards, "nvidia", &PciCardFacts::bound_driver) != facts.pci_cards.end();
 }
 
 std::optional<int> missing_driver(const TorchFacts& torch, const Facts& facts) {
@@ -150,7 +149,8 @@ std::string one_line(std::string_view text) {
     if (!line.empty() && (static_cast<unsigned char>(line.back()) & 0x80) != 0) line.pop_back();
     line += "…";
   }
-  std::ranges::replace_if(line, [](unsigned char c) { return c < ' '; }, ' ');
+  std::ranges::replace_if(
+      line, [](unsigned char c) { return c < ' '; }, ' ');
   line.erase(line.find_last_not_of(' ') + 1);
   return line;
 }

@@ -78,7 +78,7 @@ void find_video_problems(const Facts& facts, Drafts& drafts);
 
 bool is_wsl(const Facts& facts);
 bool is_container(const Facts& facts);
-bool has_failed(Outcome outcome);  // ran and did not end well
+bool has_failed(Outcome outcome);                // ran and did not end well
 bool is_card_node(const DeviceNodeFacts& node);  // "/dev/nvidia0", not "/dev/nvidiactl"
 // A card is somewhere, whether or not this process can use it.
 bool knows_of_a_card(const Facts& facts);

@@ -216,8 +216,9 @@ void find_container_without_card(const Facts& facts, Drafts& drafts) {
   if (has_way && !name) return;
   Draft draft{.code = "CONTAINER_WITHOUT_RUNTIME"};
   if (name) {
-    draft.found = {{"CONTAINER_WITHOUT_RUNTIME.found.variable",
-                    {{"container", facts.system.container}, {"variable", name}, {"value", one_line(*variable(facts, name))}}}};
+    draft.found = {
+        {"CONTAINER_WITHOUT_RUNTIME.found.variable",
+         {{"container", facts.system.container}, {"variable", name}, {"value", one_line(*variable(facts, name))}}}};
     draft.fix = {{"CONTAINER_WITHOUT_RUNTIME.fix.variable", {}}};
   } else {
     draft.found = {{"CONTAINER_WITHOUT_RUNTIME.found", values}};

@@ -33,9 +33,9 @@ Values capability_values(const DeviceFacts& device) {
 }
 
 // A screen's programs: they take their share of every card that drives one.
-constexpr std::string_view kDesktopPrograms[] = {"Xorg",         "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland",
-                                                 "plasmashell",  "cinnamon", "sway",        "Hyprland", "firefox",
-                                                 "chrome",       "chromium", "code"};
+constexpr std::string_view kDesktopPrograms[] = {"Xorg",        "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland",
+                                                 "plasmashell", "cinnamon", "sway",        "Hyprland", "firefox",
+                                                 "chrome",      "chromium", "code"};
 
 bool is_desktop_program(const ProcessFacts& process) {
   const std::string_view name = std::string_view(process.name).substr(process.name.rfind('/') + 1);
@@ -196,8 +196,9 @@ void add_without_torch_kernels(const DeviceFacts& device, const Facts& facts, Dr
   Phrase fix{"CARD_NOT_IN_TORCH.fix.none", {}};
   const TorchPair* pair = best_pair(driver_major(facts), {capability_of(device)});
   if (pair && !facts.torch.version.starts_with(pair->torch)) {
-    fix = {"CARD_NOT_IN_TORCH.fix.pair",
-           {{"torch", std::string(pair->torch)}, {"cuda", std::string(pair->cuda)}, {"setup", std::string(pair->setup)}}};
+    fix = {
+        "CARD_NOT_IN_TORCH.fix.pair",
+        {{"torch", std::string(pair->torch)}, {"cuda", std::string(pair->cuda)}, {"setup", std::string(pair->setup)}}};
   }
   drafts.add({.code = "CARD_NOT_IN_TORCH",
               .severity = severity_of_card(device, facts),
@@ -238,9 +239,8 @@ std::optional<Phrase> reason_against(const DeviceFacts& device, const Facts& fac
 }
 
 Severity severity_of_card(const DeviceFacts& device, const Facts& facts) {
-  const bool another_runs = std::ranges::any_of(facts.devices, [&](const DeviceFacts& other) {
-    return &other != &device && !reason_against(other, facts);
-  });
+  const bool another_runs = std::ranges::any_of(
+      facts.devices, [&](const DeviceFacts& other) { return &other != &device && !reason_against(other, facts); });
   return another_runs ? Severity::warning : Severity::error;
 }
 
@@ -279,7 +279,8 @@ void find_cards_without_kernels(const Facts& facts, Drafts& drafts) {
                   .found = {{"CARD_NOT_IN_BUILD.found", values}},
                   .fix = {{"CARD_NOT_IN_BUILD.fix", {}}}});
     }
-    // Both lists may lack the card, and both must be mended; of a PyTorch that is exchanged anyway the list says nothing.
+    // Both lists may lack the card, and both must be mended; of a PyTorch that is exchanged anyway the list says
+    // nothing.
     const bool judges_torch = capability_of(device) >= kOldestCard && torch_problem(facts).empty();
     if (judges_torch && !has_torch_kernels(device, facts)) add_without_torch_kernels(device, facts, drafts);
   }
@@ -308,8 +309,7 @@ void find_shared_cards(const Facts& facts, Drafts& drafts) {
     if (!others.empty() && shared >= least_shared_mb(device)) {
       drafts.add({.code = "CARD_SHARED",
                   .severity = Severity::warning,
-                  .found = {{"CARD_SHARED.found",
-                             {{"card", card_name(device)}, {"processes", process_list(others)}}}},
+                  .found = {{"CARD_SHARED.found", {{"card", card_name(device)}, {"processes", process_list(others)}}}},
                   .fix = {{"CARD_SHARED.fix", {}}}});
     }
     if (!all_known || device.memory_used_mb < 0 || device.memory_used_mb - known < least_held_mb(device)) continue;
@@ -327,8 +327,8 @@ void find_memory_errors(const Facts& facts, Drafts& drafts) {
   std::vector<Phrase> found;
   for (const DeviceFacts& device : facts.devices) {
     if (device.ecc_uncorrected <= 0) continue;
-    found.push_back({"ECC_ERRORS.found.count",
-                     {{"card", card_name(device)}, {"count", std::to_string(device.ecc_uncorrected)}}});
+    found.push_back(
+        {"ECC_ERRORS.found.count", {{"card", card_name(device)}, {"count", std::to_string(device.ecc_uncorrected)}}});
   }
   std::vector<int> errors;
   for (const int xid : facts.modules.xids) {
@@ -336,8 +336,7 @@ void find_memory_errors(const Facts& facts, Drafts& drafts) {
   }
   if (!errors.empty()) found.push_back({"xids", {{"xids", fmt::format("{}", fmt::join(errors, ", "))}}});
   if (found.empty()) return;
-  drafts.add(
-      {.code = "ECC_ERRORS", .severity = Severity::warning, .found = found, .fix = {{"ECC_ERRORS.fix", {}}}});
+  drafts.add({.code = "ECC_ERRORS", .severity = Severity::warning, .found = found, .fix = {{"ECC_ERRORS.fix", {}}}});
 }
 
 }  // namespace reelgrad

@@ -130,10 +130,9 @@ std::vector<Phrase> newer_driver(const Facts& facts, int needed) {
   const auto card = std::ranges::find_if(
       facts.devices, [&](const DeviceFacts& device) { return may_use_compat(device.name, driver); });
   if (card != facts.devices.end() && !is_wsl(facts)) {
-    fix.push_back({"DRIVER_TOO_OLD.fix.compat",
-                   {{"card", one_line(card->name)},
-                    {"package", compat_package(facts.torch.cuda)},
-                    {"cuda", facts.torch.cuda}}});
+    fix.push_back(
+        {"DRIVER_TOO_OLD.fix.compat",
+         {{"card", one_line(card->name)}, {"package", compat_package(facts.torch.cuda)}, {"cuda", facts.torch.cuda}}});
   }
   return fix;
 }
@@ -269,7 +268,8 @@ void find_broken_driver(const Facts& facts, Drafts& drafts) {
   const bool crashed = driver.outcome == Outcome::crashed;
   std::vector<Phrase> found{
       {"DRIVER_CRASHES.found",
-       {{"library", library}, {"error", driver.error.empty() ? (crashed ? "SIGSEGV?" : "…") : one_line(driver.error)}}}};
+       {{"library", library},
+        {"error", driver.error.empty() ? (crashed ? "SIGSEGV?" : "…") : one_line(driver.error)}}}};
   if (!facts.modules.xids.empty())
     found.push_back({"xids", {{"xids", fmt::format("{}", fmt::join(facts.modules.xids, ", "))}}});
   Phrase fix{"DRIVER_HANGS.fix", {}};

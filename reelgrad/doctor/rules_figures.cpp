@@ -19,11 +19,12 @@ constexpr double kLeastOfMemory = 0.5, kLeastOfTensor = 0.35, kLeastOfCopies = 0
 void compare(const DeviceFacts& device, const char* figure, double measured, double expected, double least_share,
              Drafts& drafts) {
   if (measured <= 0 || expected <= 0 || measured >= least_share * expected) return;
-  drafts.add({.code = "CARD_SLOW",
-              .severity = Severity::warning,
-              .found = {{fmt::format("CARD_SLOW.found.{}", figure),
-                         {{"card", card_name(device)}, {"measured", number(measured)}, {"expected", number(expected)}}}},
-              .fix = {{"CARD_SLOW.fix", {}}}});
+  drafts.add(
+      {.code = "CARD_SLOW",
+       .severity = Severity::warning,
+       .found = {{fmt::format("CARD_SLOW.found.{}", figure),
+                  {{"card", card_name(device)}, {"measured", number(measured)}, {"expected", number(expected)}}}},
+       .fix = {{"CARD_SLOW.fix", {}}}});
 }
 
 }  // namespace

@@ -6,14 +6,14 @@
 namespace reelgrad {
 namespace {
 
-constexpr std::int64_t kFreeHandles = 32;           // PyTorch, the driver and VapourSynth open more than these
-constexpr std::int64_t kFewHandles = 256;           // in all
-constexpr std::int64_t kLeastMemlockKb = 8'192;     // Linux's own default since 5.16
-constexpr std::int64_t kLeastShmMb = 512;           // Docker gives 64
-constexpr std::int64_t kLeastDiskMb = 2'048;        // a few checkpoints
-constexpr std::int64_t kNoDiskMb = 64;              // not even one
-constexpr std::int64_t kLeastMemoryMb = 6'000;      // PyTorch with CUDA takes 3 GB before the first frame
-constexpr int kOperatingSystem = 304;  // CUDA_ERROR_OPERATING_SYSTEM
+constexpr std::int64_t kFreeHandles = 32;        // PyTorch, the driver and VapourSynth open more than these
+constexpr std::int64_t kFewHandles = 256;        // in all
+constexpr std::int64_t kLeastMemlockKb = 8'192;  // Linux's own default since 5.16
+constexpr std::int64_t kLeastShmMb = 512;        // Docker gives 64
+constexpr std::int64_t kLeastDiskMb = 2'048;     // a few checkpoints
+constexpr std::int64_t kNoDiskMb = 64;           // not even one
+constexpr std::int64_t kLeastMemoryMb = 6'000;   // PyTorch with CUDA takes 3 GB before the first frame
+constexpr int kOperatingSystem = 304;            // CUDA_ERROR_OPERATING_SYSTEM
 constexpr std::string_view kTooMany = "too many open files";
 
 bool is_nearly_out(const SystemFacts& system) {

@@ -107,7 +107,8 @@ void find_old_driver_for_python(const Facts& facts, Drafts& drafts) {
   const auto needed = missing_driver(torch, facts);
   if (!needed || !knows_of_a_card(facts)) return;
   std::vector<Phrase> fix{install_driver(facts, *needed)};
-  if (const TorchIndex* index = best_index(driver_major(facts), capabilities(facts)); index && driver_major(facts) > 0) {
+  if (const TorchIndex* index = best_index(driver_major(facts), capabilities(facts));
+      index && driver_major(facts) > 0) {
     fix.push_back({"install_python_torch.older", {{"python", facts.python.path}, {"index", std::string(index->url)}}});
   }
   const bool known = !facts.driver.version.empty();
@@ -139,7 +140,8 @@ void find_cards_without_kernels_for_python(const Facts& facts, Drafts& drafts) {
 void find_unexplained_python(const Facts& facts, Drafts& drafts) {
   const PythonFacts& python = facts.python;
   if (python.is_available.value_or(true)) return;
-  std::vector<Phrase> found{{"PYTHON_CARD_UNAVAILABLE.found", {{"count", std::to_string(std::max(python.device_count, 0))}}}};
+  std::vector<Phrase> found{
+      {"PYTHON_CARD_UNAVAILABLE.found", {{"count", std::to_string(std::max(python.device_count, 0))}}}};
   if (!python.import_error.empty()) found.push_back(error_text(python.import_error));
   add_for_python(facts, drafts, "CARD_UNAVAILABLE", std::move(found), {install_in_python(facts, driver_major(facts))});
 }
@@ -169,9 +171,7 @@ void find_torch_problem(const Facts& facts, Drafts& drafts) {
                 .found = {{"CPU_ONLY_BUILD.found", {{"dir", torch.dir}, {"version", torch.version}}}},
                 .fix = {install}});
   } else if (code == "TORCH_UNOPENABLE") {
-    drafts.add({.code = code,
-                .found = why_unopenable(torch, facts.system),
-                .fix = how_to_open(torch, facts, install)});
+    drafts.add({.code = code, .found = why_unopenable(torch, facts.system), .fix = how_to_open(torch, facts, install)});
   } else if (code == "TORCH_VERSION_MISMATCH") {
     drafts.add({.code = code,
                 .found = {{"TORCH_VERSION_MISMATCH.found",

@@ -9,8 +9,8 @@
 namespace reelgrad {
 namespace {
 
-constexpr int kLeastCore = 81;                       // VapourSynth R81: API 4.3
-constexpr std::string_view kLeastVulkan = "1.4";     // VapourSynth's frames on the card
+constexpr int kLeastCore = 81;                    // VapourSynth R81: API 4.3
+constexpr std::string_view kLeastVulkan = "1.4";  // VapourSynth's frames on the card
 
 // "R81" and "R81-RC1" -> 81; 0: it does not say.
 int core_number(const std::string& core) {
@@ -21,18 +21,18 @@ int core_number(const std::string& core) {
 void find_vapoursynth_problem(const VapourSynthFacts& vapoursynth, Drafts& drafts) {
   const Phrase install{"VAPOURSYNTH_MISSING.fix", {}};
   if (vapoursynth.core.empty()) {
-    drafts.add({.code = "VAPOURSYNTH_MISSING",
-                .found = {vapoursynth.error.empty() ? Phrase{"VAPOURSYNTH_MISSING.found", {}}
-                                                    : error_text(vapoursynth.error)},
-                .fix = {install}});
+    drafts.add(
+        {.code = "VAPOURSYNTH_MISSING",
+         .found = {vapoursynth.error.empty() ? Phrase{"VAPOURSYNTH_MISSING.found", {}} : error_text(vapoursynth.error)},
+         .fix = {install}});
     return;
   }
   const int core = core_number(vapoursynth.core);
   if (core > 0 && core < kLeastCore) {
-    drafts.add({.code = "VAPOURSYNTH_OLD",
-                .found = {{"VAPOURSYNTH_OLD.found",
-                           {{"core", vapoursynth.core}, {"least", std::to_string(kLeastCore)}}}},
-                .fix = {install}});
+    drafts.add(
+        {.code = "VAPOURSYNTH_OLD",
+         .found = {{"VAPOURSYNTH_OLD.found", {{"core", vapoursynth.core}, {"least", std::to_string(kLeastCore)}}}},
+         .fix = {install}});
   }
   if (vapoursynth.source_plugins.empty()) {
     drafts.add({.code = "NO_SOURCE_PLUGIN",
@@ -87,12 +87,11 @@ void find_old_vulkan(const Facts& facts, Drafts& drafts) {
   std::vector<Phrase> found{{vulkan.loader.empty() ? "VULKAN_TOO_OLD.found.none" : "VULKAN_TOO_OLD.found.loader",
                              {{"loader", vulkan.loader}}}};
   if (!vulkan.devices.empty())
-    found.push_back({"VULKAN_TOO_OLD.found.devices", {{"devices", fmt::format("{}", fmt::join(vulkan.devices, "; "))}}});
+    found.push_back(
+        {"VULKAN_TOO_OLD.found.devices", {{"devices", fmt::format("{}", fmt::join(vulkan.devices, "; "))}}});
   if (!vulkan.error.empty()) found.push_back(error_text(vulkan.error));
-  drafts.add({.code = "VULKAN_TOO_OLD",
-              .severity = Severity::info,
-              .found = found,
-              .fix = {{"VULKAN_TOO_OLD.fix", {}}}});
+  drafts.add(
+      {.code = "VULKAN_TOO_OLD", .severity = Severity::info, .found = found, .fix = {{"VULKAN_TOO_OLD.fix", {}}}});
 }
 
 }  // namespace
