@@ -272,8 +272,7 @@ void find_broken_driver(const Facts& facts, Drafts& drafts) {
         {"error", driver.error.empty() ? (crashed ? "SIGSEGV?" : "…") : one_line(driver.error)}}}};
   if (!facts.modules.xids.empty())
     found.push_back({"xids", {{"xids", fmt::format("{}", fmt::join(facts.modules.xids, ", "))}}});
-  Phrase fix{"DRIVER_HANGS.fix", {}};
-  if (crashed) fix = for_container("DRIVER_CRASHES.fix", facts, {{"library", library}});
+  const Phrase fix = for_driver(crashed ? "DRIVER_CRASHES.fix" : "DRIVER_HANGS.fix", facts, {{"library", library}});
   drafts.add({.code = crashed ? "DRIVER_CRASHES" : "DRIVER_HANGS", .found = found, .fix = {fix}});
 }
 
