@@ -155,6 +155,8 @@ constexpr PhraseText kPhrases[] = {
      "NVIDIA's driver is on disk: write \"blacklist nouveau\" into /etc/modprobe.d/nouveau.conf, build the initial "
      "RAM disk anew and restart.",
      "NVIDIA 驱动已在磁盘上：在 /etc/modprobe.d/nouveau.conf 写入 \"blacklist nouveau\"，重新生成 initramfs 并重启。"},
+    {"NOUVEAU.fix.nova", "Here it is its successor: write \"blacklist nova_core\" too.",
+     "这里是它的后继者：再写入 \"blacklist nova_core\"。"},
     {"NOUVEAU.fix.after", "Installing it also puts nouveau out of the way.", "安装它时也会停用 nouveau。"},
     {"MODULE_NOT_LOADED.what", "NVIDIA's driver is installed, but its kernel module is not loaded.",
      "已安装 NVIDIA 驱动，但内核模块没有加载。"},

@@ -173,6 +173,8 @@ void find_nouveau(const Facts& facts, Drafts& drafts) {
   } else {
     fix.push_back({"NOUVEAU.fix.after", {}});
   }
+  const auto has_nova = [](const PciCardFacts& card) { return mentions(card.bound_driver, "nova"); };
+  if (std::ranges::any_of(facts.pci_cards, has_nova)) fix.push_back({"NOUVEAU.fix.nova", {}});
   drafts.add({.code = "NOUVEAU", .found = found, .fix = fix});
 }
 
