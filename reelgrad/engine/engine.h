@@ -78,7 +78,7 @@ struct ClipArgument {
 };
 
 struct RestoreRequest {
-  std::filesystem::path model;  // .safetensors, checkpoint or run folder
+  std::filesystem::path model;  // .safetensors, .pth, .ckpt, TorchScript; checkpoint or run folder
   std::string device = "auto";
   std::string precision = "auto";
   int tile_px = 0;
@@ -127,6 +127,12 @@ struct PreviewRequest {
       output;  // .png; input | bicubic | ours | target for a training script, else input | bicubic | ours
 };
 
+struct ExportRequest {
+  std::filesystem::path model;   // as in RestoreRequest
+  std::filesystem::path output;  // .safetensors or .pth
+  bool half = false;             // floating weights as float16
+};
+
 // `inspect` of a model, checkpoint or run folder: JSON with at least "kind".
 struct InspectResult {
   std::string json;
@@ -140,9 +146,10 @@ class Engine {
   virtual Status validate(const ValidateRequest& request, Observer& observer, ValidateResult& result) = 0;
   virtual Status preview(const PreviewRequest& request, Observer& observer) = 0;
   virtual Status inspect_model(const std::filesystem::path& model, InspectResult& result) = 0;
+  virtual Status export_model(const ExportRequest& request) = 0;
 };
 
-inline constexpr int kEngineVersion = 2;  // of this header's layout
+inline constexpr int kEngineVersion = 3;  // of this header's layout
 
 // Finds torch, checks its version, opens it and the engine, once a process. `sink` receives the engine's messages.
 // Throws no_device when torch or the engine cannot be opened, naming both paths and the remedy. Thread-safe.

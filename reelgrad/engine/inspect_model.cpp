@@ -7,6 +7,7 @@
 #include "reelgrad/base/error.h"
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/nn/architectures.h"
+#include "reelgrad/nn/weights_file.h"
 #include "reelgrad/record/run_folder.h"
 
 namespace reelgrad {
@@ -14,12 +15,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json tensor_list(const std::filesystem::path& file, std::map<std::string, std::string>& metadata) {
-  Json tensors = Json::array();
-  for (const TensorEntry& entry : read_safetensors_header(file, &metadata)) {
-    tensors.push_back({{"name", entry.name}, {"dtype", entry.dtype}, {"shape", entry.shape}});
+Json tensor_list(const NamedTensors& tensors) {
+  Json list = Json::array();
+  for (const auto& [name, tensor] : tensors) {
+    list.push_back({{"name", name}, {"dtype", dtype_name(tensor)}, {"shape", tensor.sizes().vec()}});
   }
-  return tensors;
+  return list;
 }
 
 // Fills in what the network is; a file of an architecture that we do not have is still worth listing.
@@ -37,6 +38,7 @@ void describe_network(const std::filesystem::path& file, Json& json) {
     json["parameters"] = parameters;
     json["receptive_radius_px"] = info.receptive_radius_px;
     json["size_multiple"] = info.size_multiple;
+    if (!json.contains("tensors")) json["tensors"] = tensor_list(state_dict(*model.network));
   } catch (const Error& error) {
     json["arch"] = nullptr;
     json["problem"] = error.what();
@@ -45,11 +47,13 @@ void describe_network(const std::filesystem::path& file, Json& json) {
 
 Json model_json(const std::filesystem::path& file) {
   Json json;
-  std::map<std::string, std::string> metadata;
   json["file"] = file.string();
   json["bytes"] = std::filesystem::file_size(file);
-  json["tensors"] = tensor_list(file, metadata);
-  json["metadata"] = metadata;
+  if (!is_torchscript(file)) {
+    const WeightsFile weights = read_weights(file);
+    json["tensors"] = tensor_list(weights.tensors);
+    json["metadata"] = weights.metadata;
+  }
   describe_network(file, json);
   return json;
 }

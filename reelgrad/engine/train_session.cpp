@@ -16,6 +16,7 @@
 #include "reelgrad/engine/guarded.h"
 #include "reelgrad/frames/gpu_plane_import.h"
 #include "reelgrad/nn/architectures.h"
+#include "reelgrad/nn/weights_file.h"
 #include "reelgrad/record/run_folder.h"
 #include "reelgrad/restore/validation.h"
 #include "reelgrad/train/amp.h"
@@ -104,7 +105,7 @@ std::shared_ptr<Network> starting_network(const Config& config, const NetworkSpe
   if (!config.model.weights.empty() && mode != RunMode::resume) {
     const std::filesystem::path file = find_model_file(config.model.weights);
     torch::NoGradGuard no_grad;
-    load_strict(*network, read_safetensors(file).tensors, file.string());
+    load_strict(*network, read_weights_logged(file).tensors, file.string());
   }
   return network;
 }
