@@ -6,8 +6,8 @@
 
 namespace reelgrad {
 
-// The whole file, mapped privately: what is written to the bytes changes neither the file nor other maps of it. The file
-// may be replaced or removed meanwhile, but not be cut off in place.
+// The whole file, mapped privately: what is written to the bytes changes neither the file nor other maps of it. The
+// file may be replaced or removed meanwhile, but not be cut off in place.
 class MappedFile {
  public:
   // Throws failed when it is missing, no regular file, or cannot be read.

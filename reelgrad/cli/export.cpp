@@ -27,8 +27,10 @@ void add_export(CLI::App& app) {
       "\nExamples:\n"
       "  reelgrad export runs/sr2x -o sr2x.safetensors\n"
       "  reelgrad export downloaded.ckpt -o clean.pth\n"
-      "A .pth is what torch.save writes: {\"params\": {...}}, read by torch.load(weights_only=True), spandrel, chaiNNer\n"
-      "and the usual trainers. What the model's file says of itself (its metadata) goes along. Nothing stands under OUT\n"
+      "A .pth is what torch.save writes: {\"params\": {...}}, read by torch.load(weights_only=True), spandrel, "
+      "chaiNNer\n"
+      "and the usual trainers. What the model's file says of itself (its metadata) goes along. Nothing stands under "
+      "OUT\n"
       "before it is complete.");
   command->add_option("MODEL", request->model, kModelHelp)->required();
   command->add_option("-o,--output", request->output, ".safetensors or .pth")->required()->type_name("OUT");

@@ -139,7 +139,9 @@ void inspect(InspectArguments& arguments) {
 void add_inspect(CLI::App& app) {
   auto arguments = std::make_shared<InspectArguments>();
   CLI::App* command = app.add_subcommand("inspect", "Say what is in a clip, script, model, checkpoint or run folder");
-  command->add_option("FILE", arguments->file.path, "Video, .vpy, image folder, .safetensors, .pth, .pt, .ckpt, checkpoint or run folder")
+  command
+      ->add_option("FILE", arguments->file.path,
+                   "Video, .vpy, image folder, .safetensors, .pth, .pt, .ckpt, checkpoint or run folder")
       ->required();
   add_args_option(*command, arguments->args);
   command->add_flag("--json", arguments->json, "Machine-readable result on stdout");

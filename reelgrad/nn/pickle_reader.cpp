@@ -20,14 +20,15 @@ constexpr std::size_t kMaxMarks = 10'000;     // open at a time; Python itself g
 constexpr PickleRef kNoValue = ~PickleRef{0};
 
 // Nothing would be called anyway. But whoever writes these into a file of weights means harm, and the user should know.
-constexpr std::array<std::string_view, 14> kHarmfulModules{"os",     "posix",  "nt",     "subprocess", "sys",
-                                                           "runpy",  "shutil", "socket", "importlib",  "ctypes",
-                                                           "pty",    "code",   "pickle", "webbrowser"};
+constexpr std::array<std::string_view, 14> kHarmfulModules{"os",    "posix",  "nt",     "subprocess", "sys",
+                                                           "runpy", "shutil", "socket", "importlib",  "ctypes",
+                                                           "pty",   "code",   "pickle", "webbrowser"};
 constexpr std::array<std::string_view, 7> kHarmfulBuiltins{"eval",       "exec", "execfile", "compile",
                                                            "__import__", "open", "input"};
 
 bool is_harmful(std::string_view module, std::string_view name) {
-  if (module == "builtins" || module == "__builtin__") return std::ranges::find(kHarmfulBuiltins, name) != kHarmfulBuiltins.end();
+  if (module == "builtins" || module == "__builtin__")
+    return std::ranges::find(kHarmfulBuiltins, name) != kHarmfulBuiltins.end();
   return std::ranges::find(kHarmfulModules, module.substr(0, module.find('.'))) != kHarmfulModules.end();
 }
 
@@ -133,7 +134,8 @@ class PickleMachine {
 
   // --- The bytes ---
   std::string_view take(std::uint64_t count) {
-    if (count > bytes_.size() - at_) damaged(fmt::format("{} bytes are wanted, {} are left", count, bytes_.size() - at_));
+    if (count > bytes_.size() - at_)
+      damaged(fmt::format("{} bytes are wanted, {} are left", count, bytes_.size() - at_));
     const std::string_view taken = bytes_.substr(at_, count);
     at_ += count;
     return taken;
@@ -235,17 +237,20 @@ class PickleMachine {
     ++puts_;
   }
   void get(std::size_t index) {
-    if (index >= memo_.size() || memo_[index] == kNoValue) damaged(fmt::format("the memo number {} is not known", index));
+    if (index >= memo_.size() || memo_[index] == kNoValue)
+      damaged(fmt::format("the memo number {} is not known", index));
     push(memo_[index]);
   }
 
   // --- Names and calls ---
   void push_global(PickleRef module, PickleRef name) {
-    if (value(module).kind != PickleKind::text || value(name).kind != PickleKind::text) damaged("a name that is no text");
+    if (value(module).kind != PickleKind::text || value(name).kind != PickleKind::text)
+      damaged("a name that is no text");
     if (is_harmful(value(module).text, value(name).text)) {
-      fail(fmt::format("{}: refused: Python would call {}.{} when it opens this file, which no file of weights does; "
-                       "nothing of it was run",
-                       what_, value(module).text, value(name).text));
+      fail(
+          fmt::format("{}: refused: Python would call {}.{} when it opens this file, which no file of weights does; "
+                      "nothing of it was run",
+                      what_, value(module).text, value(name).text));
     }
     push_new(PickleKind::global, {module, name});
   }

@@ -36,7 +36,7 @@ struct PickleValue {
     std::int64_t integer = 0;
     double real;
   };
-  std::string_view text;          // within the pickle's bytes
+  std::string_view text;         // within the pickle's bytes
   std::vector<PickleRef> items;  // one value may be in several, and within itself
 };
 
@@ -64,9 +64,9 @@ struct ReadPickle {
   std::size_t bytes = 0;  // that it took
 };
 
-// The pickle at the start of these bytes, which must outlive it. Time and memory (below 100 MB) are bounded whatever they
-// hold. OrderedDict and defaultdict become dicts; torch.Size a tuple; sets sets. Throws failed, naming `what`: for damage,
-// for more than any file of weights has, and for functions that only an attack would call, such as os.system.
+// The pickle at the start of these bytes, which must outlive it. Time and memory (below 100 MB) are bounded whatever
+// they hold. OrderedDict and defaultdict become dicts; torch.Size a tuple; sets sets. Throws failed, naming `what`: for
+// damage, for more than any file of weights has, and for functions that only an attack would call, such as os.system.
 ReadPickle read_pickle(std::span<const std::byte> bytes, const std::string& what);
 
 }  // namespace reelgrad

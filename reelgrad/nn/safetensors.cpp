@@ -317,7 +317,8 @@ Layout lay_out(const NamedTensors& tensors, const std::map<std::string, std::str
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const auto& [name, tensor] = tensors[i];
     if (name == kMetadataKey || header.contains(name)) fail(fmt::format("{}: two tensors named \"{}\"", path, name));
-    header[name] = {{"dtype", stored_dtype(tensor, path)}, {"shape", tensor.sizes().vec()}, {"data_offsets", offsets[i]}};
+    header[name] = {
+        {"dtype", stored_dtype(tensor, path)}, {"shape", tensor.sizes().vec()}, {"data_offsets", offsets[i]}};
   }
   layout.header = header.dump();
   constexpr std::size_t kAlignment = 8;

@@ -1,6 +1,7 @@
 // The layout of torch.save's files, as far as it is not the pickle's or the zip's:
 // - zip: NAME/data.pkl, NAME/byteorder ("little" or "big"; absent in early files) and the storages as NAME/data/KEY;
-// - before PyTorch 1.6: four pickles (a magic number, the version 1001, the writer's machine, the object), the list of the
+// - before PyTorch 1.6: four pickles (a magic number, the version 1001, the writer's machine, the object), the list of
+// the
 //   storages' keys, and for each its count of elements (64 bits) and its bytes.
 // A tensor is a call of torch._utils._rebuild_tensor_v2(storage, offset, sizes, strides, …), a storage the persistent
 // ("storage", its type, key, device, count of elements).
@@ -60,9 +61,9 @@ constexpr std::array kStorageTypes{
 // The dicts that trainers put weights into: the first that a file has is taken. Averaged weights come first: they are
 // what the trainers show and what people publish.
 constexpr std::array<std::string_view, 17> kWrappers{
-    "params_ema", "params-ema", "model_ema", "ema_state_dict", "state_dict_ema", "params",  "model_state_dict", "state_dict",
-    "model",      "generator",  "netG",      "net_g",          "g_model",        "network", "net",              "g",
-    "weights"};
+    "params_ema", "params-ema", "model_ema", "ema_state_dict", "state_dict_ema", "params",  "model_state_dict",
+    "state_dict", "model",      "generator", "netG",           "net_g",          "g_model", "network",
+    "net",        "g",          "weights"};
 constexpr int kMaxWrappers = 4;  // one in another
 
 // Put before all names by what a network is wrapped in.
@@ -139,7 +140,8 @@ struct StorageRecord {
 
 class TorchPickle {
  public:
-  TorchPickle(const Pickle& pickle, std::string what) : pickle_(pickle), what_(std::move(what)), tensors_(pickle.size()) {
+  TorchPickle(const Pickle& pickle, std::string what)
+      : pickle_(pickle), what_(std::move(what)), tensors_(pickle.size()) {
     std::string function;
     for (std::size_t i = 0; i < pickle.size(); ++i) {
       tensors_[i] = tensor_call(pickle[static_cast<PickleRef>(i)], function) != nullptr;
@@ -151,20 +153,24 @@ class TorchPickle {
   StorageRecord storage(const PickleValue& value) const {
     if (value.kind != Kind::persistent) damaged("a tensor without a storage");
     const PickleValue& id = pickle_[value.items[0]];
-    if (id.kind != Kind::tuple || id.items.size() < 5 || item(id, 0).text != "storage") damaged("a storage without its place");
+    if (id.kind != Kind::tuple || id.items.size() < 5 || item(id, 0).text != "storage")
+      damaged("a storage without its place");
     const std::string type = pickle_.global_name(id.items[1]);
     const StorageType* row = storage_type(type);
-    if (!row && !is_untyped(type)) fail(fmt::format("{}: its tensors are of the type {}, which is not read", what_, type));
+    if (!row && !is_untyped(type))
+      fail(fmt::format("{}: its tensors are of the type {}, which is not read", what_, type));
     if (item(id, 2).kind != Kind::text) damaged("a storage without a key");
     if (id.items.size() > 5 && item(id, 5).kind != Kind::none) {
-      fail(fmt::format("{}: its storages are parts of others, as PyTorch before 0.4 wrote: load and save it with a newer "
-                       "PyTorch first",
-                       what_));
+      fail(fmt::format(
+          "{}: its storages are parts of others, as PyTorch before 0.4 wrote: load and save it with a newer "
+          "PyTorch first",
+          what_));
     }
     StorageRecord record{.key = item(id, 2).text, .elements = count(item(id, 4))};
     if (row) record.type = row->type;
     constexpr std::uint64_t kLargestElement = 16;
-    if (record.elements > std::numeric_limits<std::int64_t>::max() / kLargestElement) damaged("a storage of no possible size");
+    if (record.elements > std::numeric_limits<std::int64_t>::max() / kLargestElement)
+      damaged("a storage of no possible size");
     return record;
   }
 
@@ -279,8 +285,8 @@ class TensorMaker {
     }
     overflow |= total > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     if (overflow || (last >= elements && !empty)) {
-      source_.damaged(fmt::format("\"{}\", [{}] with strides [{}] from {}, goes beyond its storage of {} elements", name,
-                                  fmt::join(sizes, ", "), fmt::join(strides, ", "), offset, elements));
+      source_.damaged(fmt::format("\"{}\", [{}] with strides [{}] from {}, goes beyond its storage of {} elements",
+                                  name, fmt::join(sizes, ", "), fmt::join(strides, ", "), offset, elements));
     }
     if (empty) return;
     if (total > bytes_left_) {
@@ -300,7 +306,8 @@ class TensorMaker {
     const torch::TensorOptions options = torch::TensorOptions().dtype(is_bool ? torch::kUInt8 : type);
     const bool aligned = reinterpret_cast<std::uintptr_t>(start) % element_bytes == 0;
     if (aligned) {
-      torch::Tensor tensor = torch::from_blob(start, sizes, strides, [file = file_](void*) {}, options);
+      torch::Tensor tensor = torch::from_blob(
+          start, sizes, strides, [file = file_](void*) {}, options);
       return is_bool ? tensor.ne(0) : tensor;
     }
     std::vector<std::int64_t> byte_sizes = sizes, byte_strides = strides;
@@ -321,7 +328,7 @@ class TensorMaker {
 
 struct ChosenWeights {
   const PickleValue* dict;
-  std::vector<std::string> path;                  // the keys that led to it
+  std::vector<std::string> path;                // the keys that led to it
   std::vector<const PickleValue*> dicts_above;  // outermost first
 };
 
@@ -384,8 +391,8 @@ class WeightsFinder {
 
   [[noreturn]] void fail_object(const PickleValue& object, std::string_view where) const {
     const std::string name = source_.pickle().global_name(object.items[0]);
-    fail(fmt::format("{}: {} is a pickled object ({}), which is code and not weights: save its state_dict() instead", what_,
-                     where, name.empty() ? "of a class that it makes up" : name));
+    fail(fmt::format("{}: {} is a pickled object ({}), which is code and not weights: save its state_dict() instead",
+                     what_, where, name.empty() ? "of a class that it makes up" : name));
   }
   [[noreturn]] void fail_without_weights(const PickleValue& dict) const {
     const Pickle& pickle = source_.pickle();
@@ -437,8 +444,8 @@ bool strip_network(WeightsFile& file, std::span<const std::string_view> prefixes
         std::ranges::count_if(tensors, [&](const auto& item) { return item.first.starts_with(prefix); });
     if (matching == 0) continue;
     if (const std::size_t others = tensors.size() - static_cast<std::size_t>(matching); others > 0) {
-      file.notes.push_back(fmt::format("of its tensors, the {} below \"{}\" are taken; {} others are not", matching, prefix,
-                                       others));
+      file.notes.push_back(
+          fmt::format("of its tensors, the {} below \"{}\" are taken; {} others are not", matching, prefix, others));
     }
     keep_only(tensors, prefix);
     return true;
@@ -447,8 +454,9 @@ bool strip_network(WeightsFile& file, std::span<const std::string_view> prefixes
 }
 
 void strip_prefixes(WeightsFile& file, bool lightning) {
-  const bool averaged = std::ranges::any_of(file.tensors, [](const auto& item) { return item.first == kAverageCount; }) &&
-                        std::ranges::any_of(file.tensors, [](const auto& item) { return item.first.starts_with("module."); });
+  const bool averaged =
+      std::ranges::any_of(file.tensors, [](const auto& item) { return item.first == kAverageCount; }) &&
+      std::ranges::any_of(file.tensors, [](const auto& item) { return item.first.starts_with("module."); });
   if (averaged) drop_average_count(file.tensors);
   constexpr int kMaxPrefixes = 4;
   for (int i = 0; i < kMaxPrefixes && !file.tensors.empty(); ++i) {
@@ -482,7 +490,8 @@ void keep_texts(const Pickle& pickle, const PickleValue& dict, std::map<std::str
   for (std::size_t i = 0; i + 1 < dict.items.size() && metadata.size() < kMaxTexts; i += 2) {
     const PickleValue& key = pickle[dict.items[i]];
     if (key.kind != Kind::text) continue;
-    if (const auto text = small_text(pickle[dict.items[i + 1]])) metadata.insert_or_assign(std::string(key.text), *text);
+    if (const auto text = small_text(pickle[dict.items[i + 1]]))
+      metadata.insert_or_assign(std::string(key.text), *text);
   }
 }
 
@@ -550,9 +559,10 @@ std::string_view as_text(Bytes bytes) {
 WeightsFile read_zip(const std::shared_ptr<MappedFile>& file, const std::string& what) {
   const ZipReader archive(file->bytes(), what);
   if (holds_torchscript(archive)) {
-    fail(fmt::format("{}: TorchScript, which is a network and not weights alone: model.arch = \"torchscript\" takes it as "
-                     "model.file",
-                     what));
+    fail(fmt::format(
+        "{}: TorchScript, which is a network and not weights alone: model.arch = \"torchscript\" takes it as "
+        "model.file",
+        what));
   }
   const std::string folder = folder_in(archive, what);
   const std::string order = folder + "byteorder";
@@ -570,10 +580,10 @@ WeightsFile read_zip(const std::shared_ptr<MappedFile>& file, const std::string&
     if (!archive.is_intact(name)) changed.push_back(name);
   }
   if (!changed.empty()) {
-    weights.warnings.push_back(
-        fmt::format("these records have other checksums than when they were written, so the file is damaged (or was saved "
-                    "without checksums): {}",
-                    text_list(changed)));
+    weights.warnings.push_back(fmt::format(
+        "these records have other checksums than when they were written, so the file is damaged (or was saved "
+        "without checksums): {}",
+        text_list(changed)));
   }
   return weights;
 }
@@ -595,7 +605,8 @@ class OldStorages : public Storages {
     if (keys.pickle.root().kind != Kind::list) source.damaged("the list of its storages is none");
     for (const PickleRef ref : keys.pickle.root().items) {
       const auto found = known.find(keys.pickle[ref].text);
-      if (found == known.end()) source.damaged(fmt::format("its storage \"{}\" belongs to no tensor", keys.pickle[ref].text));
+      if (found == known.end())
+        source.damaged(fmt::format("its storage \"{}\" belongs to no tensor", keys.pickle[ref].text));
       const StorageRecord& record = found->second;
       std::uint64_t elements = 0;
       if (rest.size() < sizeof elements) source.damaged("cut off");
@@ -639,7 +650,8 @@ WeightsFile read_old(const std::shared_ptr<MappedFile>& file, const std::string&
   };
   const Pickle magic = next();
   if (magic.root().kind != Kind::bytes || magic.root().text != kMagic) {
-    fail(fmt::format("{}: a Python pickle, but none of torch.save: save the network's state_dict() with torch.save", what));
+    fail(fmt::format("{}: a Python pickle, but none of torch.save: save the network's state_dict() with torch.save",
+                     what));
   }
   const Pickle version = next();
   if (version.root().kind != Kind::integer || version.root().integer != kVersion) {
@@ -647,7 +659,8 @@ WeightsFile read_old(const std::shared_ptr<MappedFile>& file, const std::string&
   }
   const Pickle machine = next();
   const PickleValue* little = machine.find(machine.root(), "little_endian");
-  if (little && little->integer == 0) fail(fmt::format("{}: its numbers are stored in big-endian order, which is not read", what));
+  if (little && little->integer == 0)
+    fail(fmt::format("{}: its numbers are stored in big-endian order, which is not read", what));
   const Pickle pickle = next();
   const TorchPickle source(pickle, what);
   OldStorages storages(source, rest, what);
@@ -684,7 +697,7 @@ class PickleWriter {
     integer(0);  // offset
     tuple(tensor.sizes());
     tuple(tensor.strides());
-    bytes_ += "\x89";                               // needs no gradient
+    bytes_ += "\x89";                             // needs no gradient
     bytes_ += "ccollections\nOrderedDict\n)RtR";  // and has no hooks
   }
 

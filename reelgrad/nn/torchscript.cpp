@@ -236,9 +236,10 @@ NetworkSpec torchscript_spec(const std::string& file) {
     spec.scale = *scale;
     return spec;
   }
-  fail_usage(fmt::format("{}: a TorchScript network that makes no larger picture of the same colours out of an RGB or gray "
-                         "one of 64x64: apply a run that trained it, which knows what it takes",
-                         file));
+  fail_usage(
+      fmt::format("{}: a TorchScript network that makes no larger picture of the same colours out of an RGB or gray "
+                  "one of 64x64: apply a run that trained it, which knows what it takes",
+                  file));
 }
 
 std::shared_ptr<Network> make_torchscript(const NetworkSpec& spec) {

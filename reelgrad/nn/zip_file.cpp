@@ -78,7 +78,6 @@ std::optional<std::uint64_t> find_directory_end(std::span<const std::byte> archi
   return std::nullopt;
 }
 
-
 // The part of that tag among a record's extra fields, as far as they are whole.
 std::span<const std::byte> find_extra(std::span<const std::byte> extras, std::uint16_t tag) {
   while (extras.size() >= 4) {
@@ -144,7 +143,9 @@ void ZipReader::read_directory(std::uint64_t at, std::uint64_t bytes, std::uint6
   if (count > kMaxRecords) fail(fmt::format("{}: a zip archive of {} records, allowed: {}", what_, count, kMaxRecords));
   std::span<const std::byte> rest = archive_.subspan(at, bytes);
   std::uint64_t bytes_left = archive_.size();
-  const auto damaged = [&] { fail(fmt::format("{}: damaged zip archive: record {} of its directory", what_, records_.size() + 1)); };
+  const auto damaged = [&] {
+    fail(fmt::format("{}: damaged zip archive: record {} of its directory", what_, records_.size() + 1));
+  };
   for (std::uint64_t i = 0; i < count; ++i) {
     if (rest.size() < kDirectoryEntryBytes || !has_mark(rest, 0, kDirectoryEntry)) damaged();
     const std::uint64_t name_bytes = number_at<U16>(rest, 28), extra_bytes = number_at<U16>(rest, 30),
@@ -159,7 +160,8 @@ void ZipReader::read_directory(std::uint64_t at, std::uint64_t bytes, std::uint6
                      .method = number_at<U16>(rest, 10),
                      .flags = number_at<U16>(rest, 8)};
     // Those of the three that do not fit into 32 bits, in this order.
-    std::span<const std::byte> large = find_extra(rest.subspan(kDirectoryEntryBytes + name_bytes, extra_bytes), kZip64Tag);
+    std::span<const std::byte> large =
+        find_extra(rest.subspan(kDirectoryEntryBytes + name_bytes, extra_bytes), kZip64Tag);
     for (std::uint64_t* number : {&record.bytes, &record.stored_bytes, &record.header_at}) {
       if (*number != kElsewhere32) continue;
       if (large.size() < sizeof *number) damaged();
@@ -188,9 +190,10 @@ std::span<std::byte> ZipReader::content(std::string_view name) const {
   const ZipRecord& record = find(name);
   if (record.flags & kEncrypted) fail(fmt::format("{}: the record \"{}\" is encrypted", what_, name));
   if (record.method != 0 || record.stored_bytes != record.bytes) {
-    fail(fmt::format("{}: the record \"{}\" is compressed, which torch.save does not do: unpack the archive and pack it "
-                     "again without compression (zip -0)",
-                     what_, name));
+    fail(
+        fmt::format("{}: the record \"{}\" is compressed, which torch.save does not do: unpack the archive and pack it "
+                    "again without compression (zip -0)",
+                    what_, name));
   }
   if (!lies_within(record.header_at, kLocalHeaderBytes, archive_.size()) ||
       !has_mark(archive_, record.header_at, kLocalHeader)) {
@@ -225,8 +228,8 @@ void ZipWriter::add(const std::string& name, std::span<const std::byte> content)
 
   // The date is the first that zip has: the same weights give the same file.
   constexpr U16 kTime = 0, kDate = (1 << 5) | 1;
-  const std::string common = packed(kUtf8, U16{0}, kTime, kDate, crc, or_elsewhere(bytes), or_elsewhere(bytes),
-                                    static_cast<U16>(name.size()));
+  const std::string common =
+      packed(kUtf8, U16{0}, kTime, kDate, crc, or_elsewhere(bytes), or_elsewhere(bytes), static_cast<U16>(name.size()));
   put(std::string(kLocalHeader) + packed(version) + common + packed(static_cast<U16>(extra.size())) + name + extra);
   put(text_of(content));
 
@@ -235,8 +238,8 @@ void ZipWriter::add(const std::string& name, std::span<const std::byte> content)
   if (header_at >= kElsewhere32) numbers += packed(header_at);
   if (!numbers.empty()) numbers = packed(kZip64Tag, static_cast<U16>(numbers.size())) + numbers;
   directory_ += std::string(kDirectoryEntry) + packed(version, version) + common +
-                packed(static_cast<U16>(numbers.size()), U16{0}, U16{0}, U16{0}, U32{0}, or_elsewhere(header_at)) + name +
-                numbers;
+                packed(static_cast<U16>(numbers.size()), U16{0}, U16{0}, U16{0}, U32{0}, or_elsewhere(header_at)) +
+                name + numbers;
   ++count_;
 }
 
@@ -245,8 +248,8 @@ void ZipWriter::finish() {
   put(directory_);
   if (at >= kElsewhere32 || bytes >= kElsewhere32 || count_ >= kElsewhere16) {
     const U64 end64 = position_;
-    put(std::string(kDirectoryEnd64) +
-        packed(U64{kDirectoryEnd64Bytes - 12}, kZip64Version, kZip64Version, U32{0}, U32{0}, count_, count_, bytes, at));
+    put(std::string(kDirectoryEnd64) + packed(U64{kDirectoryEnd64Bytes - 12}, kZip64Version, kZip64Version, U32{0},
+                                              U32{0}, count_, count_, bytes, at));
     put(std::string(kLocator64) + packed(U32{0}, end64, U32{1}));
   }
   const auto count = static_cast<U16>(std::min<U64>(count_, kElsewhere16));
