@@ -15,14 +15,18 @@ void add_args_option(CLI::App& command, std::vector<std::string>& args) {
   command.add_option("--arg", args, "Set a variable in the .vpy script (repeatable)")->type_name("NAME=VALUE");
 }
 
-std::map<std::string, std::string> parse_args(const std::vector<std::string>& args) {
+std::map<std::string, std::string> parse_pairs(const std::vector<std::string>& pairs, const char* option) {
   std::map<std::string, std::string> parsed;
-  for (const std::string& arg : args) {
-    const auto equals = arg.find('=');
-    if (equals == std::string::npos || equals == 0) fail_usage(fmt::format("--arg {}: expected NAME=VALUE", arg));
-    parsed[arg.substr(0, equals)] = arg.substr(equals + 1);
+  for (const std::string& pair : pairs) {
+    const auto equals = pair.find('=');
+    if (equals == std::string::npos || equals == 0) fail_usage(fmt::format("{} {}: expected NAME=VALUE", option, pair));
+    parsed[pair.substr(0, equals)] = pair.substr(equals + 1);
   }
   return parsed;
+}
+
+std::map<std::string, std::string> parse_args(const std::vector<std::string>& args) {
+  return parse_pairs(args, "--arg");
 }
 
 Script open_clip_argument(const ClipArgument& clip, const std::optional<CardId>& card) {

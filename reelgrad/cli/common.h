@@ -19,6 +19,8 @@ inline constexpr const char* kModelHelp =
 
 // `--arg name=value`, repeated.
 void add_args_option(CLI::App& command, std::vector<std::string>& args);
+// "NAME=VALUE"; `option` is what they were given to. Throws usage.
+std::map<std::string, std::string> parse_pairs(const std::vector<std::string>& pairs, const char* option);
 std::map<std::string, std::string> parse_args(const std::vector<std::string>& args);
 
 // Opens CLIP of the command line. A missing or unreadable clip is ErrorKind::failed.

@@ -19,6 +19,8 @@ namespace fs = std::filesystem;
 struct InspectArguments {
   ClipArgument file;
   std::vector<std::string> args;
+  std::string arch;
+  std::vector<std::string> options;  // of arch
   bool json = false;
 };
 
@@ -102,6 +104,12 @@ json describe_model(const fs::path& path) {
   return json::parse(result.json);
 }
 
+json describe_architecture(const InspectArguments& arguments) {
+  InspectResult result;
+  engine().inspect_architecture(arguments.arch, parse_pairs(arguments.options, "--set"), result).raise();
+  return json::parse(result.json);
+}
+
 void print_value(const json& value, int indent);
 
 void print_entry(const std::string& label, const json& value, int indent) {
@@ -122,11 +130,17 @@ void print_value(const json& value, int indent) {
   for (std::size_t i = 0; i < value.size(); ++i) print_entry(fmt::format("[{}]", i), value[i], indent);
 }
 
+json describe_file(const ClipArgument& file) {
+  if (!fs::exists(file.path)) fail(fmt::format("{}: no such file or folder", file.path.string()));
+  return is_model(file.path) ? describe_model(file.path) : describe_clip(file);
+}
+
 void inspect(InspectArguments& arguments) {
+  if (arguments.arch.empty() == arguments.file.path.empty()) fail_usage("inspect: name a FILE or --arch, one of them");
+  if (arguments.arch.empty() && !arguments.options.empty())
+    fail_usage("--set: the options of --arch, which is not given");
   arguments.file.args = parse_args(arguments.args);
-  const fs::path& path = arguments.file.path;
-  if (!fs::exists(path)) fail(fmt::format("{}: no such file or folder", path.string()));
-  const json described = is_model(path) ? describe_model(path) : describe_clip(arguments.file);
+  const json described = arguments.arch.empty() ? describe_file(arguments.file) : describe_architecture(arguments);
   if (arguments.json) {
     fmt::print("{}\n", described.dump(2));
     return;
@@ -138,11 +152,17 @@ void inspect(InspectArguments& arguments) {
 
 void add_inspect(CLI::App& app) {
   auto arguments = std::make_shared<InspectArguments>();
-  CLI::App* command = app.add_subcommand("inspect", "Say what is in a clip, script, model, checkpoint or run folder");
+  CLI::App* command = app.add_subcommand("inspect",
+                                         "Say what is in a clip, script, model, checkpoint or run folder, or what an "
+                                         "architecture costs");
+  command->add_option("FILE", arguments->file.path,
+                      "Video, .vpy, image folder, .safetensors, .pth, .pt, .ckpt, checkpoint or run folder");
   command
-      ->add_option("FILE", arguments->file.path,
-                   "Video, .vpy, image folder, .safetensors, .pth, .pt, .ckpt, checkpoint or run folder")
-      ->required();
+      ->add_option("--arch", arguments->arch,
+                   "Instead of a file: an architecture's options, parameters, operations and reach")
+      ->type_name("NAME");
+  command->add_option("--set", arguments->options, "With --arch: one of its options, or scale; may be repeated")
+      ->type_name("K=V");
   add_args_option(*command, arguments->args);
   command->add_flag("--json", arguments->json, "Machine-readable result on stdout");
   command->callback([arguments] { inspect(*arguments); });

@@ -20,6 +20,7 @@ struct ArchitectureEntry {
   std::span<const int> scales;
   std::span<const ArchitectureOption> options;
   bool takes_args = false;  // model.args
+  int window = 1;           // frames that it looks at, as data.window must say; of a user's network: any
 };
 
 std::span<const ArchitectureEntry> architectures();

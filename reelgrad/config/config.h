@@ -62,7 +62,8 @@ struct DataConfig {
 struct ModelConfig {
   std::string arch = "compact";
   int scale = 2;
-  std::filesystem::path weights;               // start from this file; empty: random
+  std::filesystem::path pretrained;            // start from this file; empty: random
+  std::string pretrained_fit = "strict";       // strict | partial: what does not fit starts anew
   std::map<std::string, std::string> options;  // the architecture's own, as text; checked against architectures.h
   std::map<std::string, std::string> args;     // what a module is made with
 };

@@ -85,7 +85,7 @@ chromaloc_in = "top_left"
 scale = 3
 features = 24
 activation = "relu"
-weights = "w.safetensors"
+pretrained = "w.safetensors"
 [optimizer]
 lr = 1
 [schedule]
@@ -107,7 +107,7 @@ frames = "0.8:"
   EXPECT_EQ(config.data.overrides.matrix_in, "601");
   EXPECT_EQ(config.data.overrides.chromaloc_in, "top_left");
   EXPECT_EQ(config.model.options.at("features"), "24");
-  EXPECT_EQ(config.model.weights, folder_ / "w.safetensors");
+  EXPECT_EQ(config.model.pretrained, folder_ / "w.safetensors");
   EXPECT_EQ(config.optimizer.lr, 1);
   EXPECT_THAT(config.schedule.milestones, ElementsAre(100, 200));
 }
@@ -210,8 +210,8 @@ TEST_F(ConfigFile, FilesThatDoNotExistAreNamedWithTheirPath) {
             "train.toml:2: data.script: \"sub/none.vpy\" does not exist (looked for " + missing + ")");
   EXPECT_EQ(error_of("[data]\nscript = [\n  \"a.vpy\",\n  { path = \"sub/none.vpy\" },\n]"),
             "train.toml:4: data.script[1].path: \"sub/none.vpy\" does not exist (looked for " + missing + ")");
-  EXPECT_THAT(error_after_data("[model]\nweights = \"w.pth\""),
-              HasSubstr("train.toml:4: model.weights: \"w.pth\" does not"));
+  EXPECT_THAT(error_after_data("[model]\npretrained = \"w.pth\""),
+              HasSubstr("train.toml:4: model.pretrained: \"w.pth\" does not"));
   EXPECT_THAT(error_of("[data]\nscript = \"\""), HasSubstr("an empty path"));
   EXPECT_THAT(error_of("[data]\nscript = [{ weight = 1 }]"), HasSubstr("data.script[0]: path is missing"));
   EXPECT_THAT(error_of("[data]\nscript = [{ path = \"a.vpy\", start = 5, end = 5 }]"),
@@ -375,7 +375,7 @@ Config unusual_config(const fs::path& folder) {
   c.data.scene_cuts = "props";
   c.data.skip_duplicates = false;
   c.data.overrides = {"170m", "full", "bottom"};
-  c.model = {"compact", 4, folder / "w.safetensors", {{"features", "24"}, {"convs", "6"}, {"activation", "leakyrelu"}}};
+  c.model = {"compact", 4, folder / "w.safetensors", "partial", {{"features", "24"}, {"convs", "6"}, {"activation", "leakyrelu"}}};
   c.loss = {.l1 = 1,
             .mse = 2,
             .charbonnier = 0,

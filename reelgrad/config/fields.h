@@ -150,7 +150,14 @@ template <class V>
 void fields(V& v, ModelConfig& c) {
   v(c.arch, {.key = "arch", .help = "architecture of the network"});
   v(c.scale, {.key = "scale", .help = "size of the target over the input", .min = 1, .max = 16});
-  v(c.weights, {.key = "weights", .help = "start from this file", .default_text = "random weights"});
+  v(c.pretrained, {.key = "pretrained",
+                   .help = "start from this model: a file, a checkpoint or a run folder",
+                   .default_text = "random weights"});
+  v(c.pretrained_fit,
+    {.key = "pretrained_fit",
+     .help = "strict: every tensor of pretrained must fit; partial: those that do not are told of and "
+             "start anew (another scale's last layer, say)",
+     .choices = "strict|partial"});
   v(c.args, {.key = "args", .help = "what a network of arch = \"module\" is made with"});
   v.options(c);  // the keys of the architecture itself
 }

@@ -10,12 +10,12 @@ namespace reelgrad {
 
 // Where the probes look; a test gives a folder of its own.
 struct ProbeOptions {
-  std::filesystem::path root = "/";  // of /proc, /sys, /dev, /etc and the libraries' folders
+  std::filesystem::path root = "/";                // of /proc, /sys, /dev, /etc and the libraries' folders
   std::map<std::string, std::string> environment;  // the process's own unless a test says otherwise
   // The reelgrad program, executed again for what may crash or hang (probe_child.h). Empty: such probes are left out.
   std::filesystem::path program;
   std::filesystem::path run_dir = ".";
-  bool trial = false;                              // try each usable card
+  bool trial = false;                            // try each usable card
   std::chrono::milliseconds time_limit{10'000};  // of all children but the trials
 };
 

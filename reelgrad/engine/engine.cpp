@@ -30,6 +30,10 @@ class TorchEngine : public Engine {
   Status export_model(const ExportRequest& request) override {
     return guarded([&] { reelgrad::export_model(request); });
   }
+  Status inspect_architecture(const std::string& name, const std::map<std::string, std::string>& options,
+                              InspectResult& result) override {
+    return guarded([&] { result.json = reelgrad::inspect_architecture(name, options); });
+  }
 };
 
 }  // namespace

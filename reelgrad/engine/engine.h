@@ -146,10 +146,13 @@ class Engine {
   virtual Status validate(const ValidateRequest& request, Observer& observer, ValidateResult& result) = 0;
   virtual Status preview(const PreviewRequest& request, Observer& observer) = 0;
   virtual Status inspect_model(const std::filesystem::path& model, InspectResult& result) = 0;
+  // Of an architecture with these options and "scale": what it costs and how far it looks. kind "architecture".
+  virtual Status inspect_architecture(const std::string& name, const std::map<std::string, std::string>& options,
+                                      InspectResult& result) = 0;
   virtual Status export_model(const ExportRequest& request) = 0;
 };
 
-inline constexpr int kEngineVersion = 3;  // of this header's layout
+inline constexpr int kEngineVersion = 4;  // of this header's layout
 
 // Finds torch, checks its version, opens it and the engine, once a process. `sink` receives the engine's messages.
 // Throws no_device when torch or the engine cannot be opened, naming both paths and the remedy. Thread-safe.

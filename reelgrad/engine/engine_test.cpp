@@ -12,6 +12,7 @@
 #include "reelgrad/engine/inspect_model.h"
 #include "reelgrad/engine/restore_session.h"
 #include "reelgrad/engine/train_session.h"
+#include "reelgrad/nn/architectures.h"
 #include "reelgrad/nn/weights.h"
 #include "reelgrad/record/run_folder.h"
 #include "reelgrad/restore/test_clips.h"
@@ -140,12 +141,41 @@ TEST_F(EngineTest, StopsWhenAskedAndSaves) {
 TEST_F(EngineTest, WeightsOfAnotherRunAreTheStart) {
   const TrainResult first = train(request("first"));
   TrainRequest next = request("next");
-  next.config.model.weights = find_model_file(first.run_folder);
+  next.config.model.pretrained = find_model_file(first.run_folder);
   next.config.optimizer.lr = 1e-9;
   next.config.run.steps = 1;
   next.config.ema.decay = 0;
   const TrainResult second = train(next);
   EXPECT_NEAR(second.best_psnr_rgb, first.best_psnr_rgb, 1e-3);
+}
+
+// Another scale: all but the last layer is taken over.
+TEST_F(EngineTest, PretrainedWeightsMayFitInPart) {
+  const TrainResult first = train(request("first"));
+  TrainRequest next = request("next");
+  next.config.model.pretrained = find_model_file(first.run_folder);
+  NetworkSpec spec{.scale = 4, .options = next.config.model.options};
+  torch::manual_seed(1);
+  write_safetensors(folder_ / "4x.safetensors", state_dict(*make_network(spec)));
+  next.config.model.pretrained = folder_ / "4x.safetensors";
+  next.config.run.steps = 1;
+  EXPECT_THROW(train(next), Error);  // strict
+  next.config.run.dir = folder_ / "partly";
+  next.config.model.pretrained_fit = "partial";
+  next.config.optimizer.lr = 1e-12;
+  next.config.ema.decay = 0;
+  const TrainResult second = train(next);
+  const NamedTensors start = read_safetensors(folder_ / "4x.safetensors").tensors;
+  const NamedTensors ours = read_safetensors(find_model_file(second.run_folder)).tensors;
+  int same = 0;
+  for (const auto& [name, tensor] : ours) {
+    const auto theirs = std::ranges::find(start, name, &NamedTensors::value_type::first);
+    ASSERT_NE(theirs, start.end()) << name;
+    if (theirs->second.sizes() != tensor.sizes()) continue;
+    EXPECT_TRUE(torch::allclose(tensor, theirs->second, 0, 1e-6)) << name;
+    ++same;
+  }
+  EXPECT_EQ(same, static_cast<int>(ours.size()) - 2);  // the last layer's weight and bias
 }
 
 TEST_F(EngineTest, SessionRestoresAFrameAndReportsErrorsAsValues) {

@@ -2,11 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/base/text.h"
+#include "reelgrad/config/architectures.h"
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/nn/architectures.h"
+#include "reelgrad/nn/network_cost.h"
 #include "reelgrad/nn/weights_file.h"
 #include "reelgrad/record/run_folder.h"
 
@@ -23,11 +28,15 @@ Json tensor_list(const NamedTensors& tensors) {
   return list;
 }
 
+void describe_reach(const NetworkInfo& info, Json& json) {
+  json["receptive_radius_px"] = info.whole_picture ? Json(nullptr) : Json(info.receptive_radius_px);
+  json["size_multiple"] = info.size_multiple;
+}
+
 // Fills in what the network is; a file of an architecture that we do not have is still worth listing.
 void describe_network(const std::filesystem::path& file, Json& json) {
   try {
     const Model model = load_model(file);
-    const NetworkInfo info = model.network->info();
     std::int64_t parameters = 0;
     for (const auto& [name, tensor] : state_dict(*model.network)) parameters += tensor.numel();
     json["arch"] = model.spec.arch;
@@ -36,8 +45,7 @@ void describe_network(const std::filesystem::path& file, Json& json) {
     json["color"] = to_string(model.spec.color);
     json["options"] = model.spec.options;
     json["parameters"] = parameters;
-    json["receptive_radius_px"] = info.receptive_radius_px;
-    json["size_multiple"] = info.size_multiple;
+    describe_reach(model.network->info(), json);
     if (!json.contains("tensors")) json["tensors"] = tensor_list(state_dict(*model.network));
   } catch (const Error& error) {
     json["arch"] = nullptr;
@@ -69,7 +77,62 @@ Json checkpoint_list(const std::filesystem::path& run_folder) {
   return list;
 }
 
+// `given` without "scale", which goes into the spec of its own.
+NetworkSpec spec_of(const ArchitectureEntry& entry, std::map<std::string, std::string> given) {
+  NetworkSpec spec{.arch = std::string(entry.name),
+                   .scale = entry.scales[std::min<std::size_t>(1, entry.scales.size() - 1)],
+                   .window = entry.window};
+  if (const auto scale = given.extract("scale")) {
+    const std::string& text = scale.mapped();
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), spec.scale);
+    if (error != std::errc() || end != text.data() + text.size())
+      fail_usage(fmt::format("{}: scale = \"{}\" is no number", entry.name, text));
+  }
+  spec.options = std::move(given);
+  return spec;
+}
+
+Json option_list(const ArchitectureEntry& entry, const std::map<std::string, std::string>& given) {
+  Json list = Json::array();
+  for (const ArchitectureOption& option : entry.options) {
+    const auto found = given.find(std::string(option.name));
+    list.push_back({{"name", option.name},
+                    {"value", found == given.end() ? std::string(option.default_value) : found->second},
+                    {"default", option.default_value},
+                    {"allowed", option.allowed},
+                    {"help", option.help}});
+  }
+  return list;
+}
+
 }  // namespace
+
+std::string inspect_architecture(const std::string& name, const std::map<std::string, std::string>& options) {
+  const ArchitectureEntry* entry = find_architecture(name);
+  if (entry == nullptr) {
+    std::vector<std::string> names;
+    for (const ArchitectureEntry& known : architectures()) names.emplace_back(known.name);
+    fail_usage(fmt::format("--arch {}: there is no such architecture (known: {})", name, join(names, ", ")));
+  }
+  const NetworkSpec spec = spec_of(*entry, options);
+  Json json{{"kind", "architecture"},
+            {"arch", name},
+            {"help", entry->help},
+            {"scales", entry->scales},
+            {"scale", spec.scale},
+            {"window", entry->window},
+            {"options", option_list(*entry, spec.options)}};
+  const bool needs_file = std::ranges::any_of(entry->options, [&](const ArchitectureOption& option) {
+    return option.kind == "file" && !spec.options.contains(std::string(option.name));
+  });
+  if (needs_file) return json.dump(2);  // nothing can be known without it
+  const std::shared_ptr<Network> network = make_network(spec);
+  const NetworkCost cost = measure_cost(*network);
+  json["parameters"] = cost.parameters;
+  json["gflops_per_megapixel"] = cost.flops_per_input_pixel / 1000;
+  describe_reach(network->info(), json);
+  return json.dump(2);
+}
 
 std::string inspect_model(const std::filesystem::path& path) {
   namespace fs = std::filesystem;

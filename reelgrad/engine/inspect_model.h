@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <map>
 #include <string>
 
 namespace reelgrad {
@@ -7,5 +8,11 @@ namespace reelgrad {
 // JSON: {"kind": "model" | "checkpoint" | "run", "path", "file", "arch", "scale", "tensors", …}. Throws failed when
 // there is nothing to read.
 std::string inspect_model(const std::filesystem::path& path);
+
+// JSON: {"kind": "architecture", "arch", "help", "options": [{name, value, default, allowed, help}], "scales",
+// "window", "parameters", "gflops_per_megapixel" (of input), "receptive_radius_px" (null: the whole picture),
+// "size_multiple"}. `options` are the architecture's own and "scale"; others have their defaults. Throws usage for what
+// is not offered.
+std::string inspect_architecture(const std::string& name, const std::map<std::string, std::string>& options);
 
 }  // namespace reelgrad

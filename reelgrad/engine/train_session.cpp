@@ -98,14 +98,21 @@ NetworkSpec with_kept_file(NetworkSpec spec, const std::filesystem::path& run) {
   return std::filesystem::exists(network_file(kept)) ? kept : spec;
 }
 
-// A resumed run's weights come from its checkpoint: model.weights may be gone by then.
+// A resumed run's weights come from its checkpoint: model.pretrained may be gone by then.
 std::shared_ptr<Network> starting_network(const Config& config, const NetworkSpec& spec, RunMode mode) {
   torch::manual_seed(config.run.seed);
   std::shared_ptr<Network> network = make_network(spec);
-  if (!config.model.weights.empty() && mode != RunMode::resume) {
-    const std::filesystem::path file = find_model_file(config.model.weights);
+  if (!config.model.pretrained.empty() && mode != RunMode::resume) {
+    const std::filesystem::path file = find_model_file(config.model.pretrained);
     torch::NoGradGuard no_grad;
-    load_strict(*network, read_weights_logged(file).tensors, file.string());
+    const NamedTensors state = read_weights_logged(file).tensors;
+    if (config.model.pretrained_fit == "strict") {
+      load_strict(*network, state, file.string());
+    } else {
+      log::info(fmt::format("{}: {}", file.string(), describe(load_partial(*network, state, file.string()))));
+    }
+    network->eval();  // what follows from the weights
+    network->train();
   }
   return network;
 }

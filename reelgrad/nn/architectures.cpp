@@ -14,23 +14,34 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/config/architectures.h"
 #include "reelgrad/frames/color_props.h"
-#include "reelgrad/nn/compact.h"
+#include "reelgrad/nn/recognition.h"
 #include "reelgrad/nn/torchscript.h"
 #include "reelgrad/nn/user_module.h"
 #include "reelgrad/nn/weights_file.h"
+
+// nn/CMakeLists.txt names each file of archs/ to REELGRAD_ARCHITECTURE.
+#define REELGRAD_ARCHITECTURE(name)                              \
+  namespace reelgrad {                                           \
+  std::shared_ptr<Network> make_##name(const NetworkSpec& spec); \
+  std::optional<NetworkSpec> detect_##name(const NamedTensors&); \
+  }
+#include "architecture_list.inc"
+#undef REELGRAD_ARCHITECTURE
 
 namespace reelgrad {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A user's network is known by its file alone.
+// A network of the user's is known by its file alone.
 std::optional<NetworkSpec> detect_none(const NamedTensors&) {
   return std::nullopt;
 }
 
 constexpr std::array kTable{
-    Architecture{"compact", make_compact, detect_compact},
+#define REELGRAD_ARCHITECTURE(name) Architecture{#name, make_##name, detect_##name},
+#include "architecture_list.inc"
+#undef REELGRAD_ARCHITECTURE
     Architecture{"torchscript", make_torchscript, detect_none, "file", "network.pt"},
     Architecture{"module", make_user_module, detect_none, "module", "network.so"},
 };
@@ -124,13 +135,6 @@ StoredSpec parse_metadata(const std::string& text, const std::string& source) {
   }
 }
 
-std::optional<NetworkSpec> detect_any(const NamedTensors& state) {
-  for (const Architecture& row : kTable) {
-    if (auto spec = row.detect(state)) return spec;
-  }
-  return std::nullopt;
-}
-
 std::string first_keys(const NamedTensors& state) {
   constexpr std::size_t kShown = 5;
   std::vector<std::string> keys;
@@ -143,12 +147,10 @@ std::string first_keys(const NamedTensors& state) {
 }
 
 NetworkSpec detected_spec(const NamedTensors& state, const std::string& source) {
-  auto spec = detect_any(state);
-  if (!spec) {
-    fail(fmt::format("{}: not a model of a known architecture (known: {}); its tensors: {}", source,
-                     known_architectures(), state.empty() ? "none" : first_keys(state)));
-  }
-  return *spec;
+  if (const auto spec = recognise(state)) return *spec;
+  if (state.empty()) fail(fmt::format("{}: there are no tensors in it", source));
+  fail(fmt::format("{}: not a model of an architecture that reelgrad has; its tensors: {}; nearest: {}", source,
+                   first_keys(state), nearest_architectures(state)));
 }
 
 // The file of a user's network that belongs to a model; the places where it may lie are in architectures.h.
@@ -212,6 +214,11 @@ NetworkSpec network_spec(const Config& config) {
 std::shared_ptr<Network> make_network(const NetworkSpec& spec) {
   const Architecture& row = find_row(spec.arch);
   return row.make(completed(spec));
+}
+
+std::shared_ptr<Network> make_default_network(const Architecture& row, int scale) {
+  const int window = find_architecture(row.name)->window;
+  return make_network({.arch = std::string(row.name), .scale = scale, .window = window});
 }
 
 NetworkSpec measured_spec(NetworkSpec spec, const Network& network) {

@@ -41,6 +41,9 @@ NetworkSpec network_spec(const Config& config);
 // usage for an unknown name, and for a user's network that does not fit.
 std::shared_ptr<Network> make_network(const NetworkSpec& spec);
 
+// With the defaults of its options.
+std::shared_ptr<Network> make_default_network(const Architecture& row, int scale);
+
 // The spec with what was measured on the network, so that it need not be measured again.
 NetworkSpec measured_spec(NetworkSpec spec, const Network& network);
 

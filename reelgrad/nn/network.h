@@ -3,6 +3,8 @@
 #include <torch/nn/module.h>
 
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace reelgrad {
@@ -14,6 +16,10 @@ struct NetworkInfo {
   int window = 1;               // frames in; the middle one comes out
   int size_multiple = 1;        // input height and width must be multiples of it
   int receptive_radius_px = 0;  // input pixels around a pixel that its output depends on
+  bool whole_picture = false;   // it averages over the whole picture: beyond any radius, and tiles are not the whole
+  // It also takes one more input channel, the noise level in [0, 1] at each pixel; without it, its option "sigma"
+  // holds.
+  bool noise_level = false;
 };
 
 // A part of a network. Takes and gives all tensors that pass from one part to the next: the first part gets {input},
@@ -32,6 +38,11 @@ class Network : public torch::nn::Module {
   virtual std::vector<NetworkSegment> segments() {
     return {[this](const std::vector<torch::Tensor>& tensors) { return std::vector{forward(tensors.front())}; }};
   }
+
+  // Sets those tensors of a state of this network that follow from others, as the one convolution that several of
+  // training are merged into. Asked for before weights are written; a network does it for itself when it leaves
+  // training.
+  virtual void derive(std::vector<std::pair<std::string, torch::Tensor>>& state) const { (void)state; }
 };
 
 }  // namespace reelgrad

@@ -56,7 +56,8 @@ std::string entry(const std::string& dtype, const std::string& shape, const std:
 }
 
 std::string raw_length(std::uint64_t length, std::size_t rest) {
-  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + std::string(rest, ' ');
+  std::string raw(reinterpret_cast<const char*>(&length), sizeof length);
+  return raw.append(rest, ' ');
 }
 
 NamedTensors every_type() {

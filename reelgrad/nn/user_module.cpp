@@ -89,6 +89,10 @@ class UserModule : public Network {
     return segments;
   }
 
+  void derive(std::vector<std::pair<std::string, torch::Tensor>>& state) const override {
+    in_module(what_, [&] { inner_->derive(state); });
+  }
+
   void train(bool on = true) override {
     Network::train(on);
     in_module(what_, [&] { inner_->train(on); });

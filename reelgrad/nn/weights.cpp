@@ -4,7 +4,8 @@
 #include <fmt/ranges.h>
 #include <torch/torch.h>
 
-#include <algorithm>
+#include <map>
+#include <set>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/text.h"
@@ -32,37 +33,90 @@ NamedTensors state_dict(const torch::nn::Module& network) {
   return state;
 }
 
-void load_strict(torch::nn::Module& network, const NamedTensors& state, const std::string& source) {
-  std::map<std::string, torch::Tensor> given;
-  std::vector<std::string> missing, unexpected, mismatched, repeated;
-  for (const auto& [name, tensor] : state) {
-    if (!given.emplace(name, tensor).second) repeated.push_back(name);
-  }
+namespace {
 
-  const NamedTensors wanted = state_dict(network);
-  std::int64_t matching = 0;
-  for (const auto& [name, tensor] : wanted) {
+// The tensors of a file beside those of a network.
+struct Fit {
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> pairs;  // the network's, the file's
+  LoadReport report;
+  std::vector<std::string> repeated;
+};
+
+Fit fit(const torch::nn::Module& network, const NamedTensors& state) {
+  Fit fit;
+  std::map<std::string, torch::Tensor> given;
+  for (const auto& [name, tensor] : state) {
+    if (!given.emplace(name, tensor).second) fit.repeated.push_back(name);
+  }
+  std::int64_t values = 0, loaded = 0;
+  std::set<std::string> known;
+  for (const auto& [name, tensor] : state_dict(network)) {
+    known.insert(name);
+    values += tensor.numel();
     const auto found = given.find(name);
     if (found == given.end()) {
-      missing.push_back(name);
+      fit.report.missing.push_back(name);
     } else if (found->second.sizes() != tensor.sizes()) {
-      mismatched.push_back(fmt::format("{} {} (needed {})", name, shape_text(found->second), shape_text(tensor)));
+      fit.report.reshaped.push_back(
+          fmt::format("{} {} (needed {})", name, shape_text(found->second), shape_text(tensor)));
     } else {
-      ++matching;
+      fit.report.loaded.push_back(name);
+      fit.pairs.emplace_back(tensor, found->second);
+      loaded += tensor.numel();
     }
   }
   for (const auto& [name, tensor] : state) {
-    const bool known = std::ranges::any_of(wanted, [&](const auto& item) { return item.first == name; });
-    if (!known) unexpected.push_back(name);
+    if (!known.contains(name)) fit.report.unexpected.push_back(name);
   }
-  if (!missing.empty() || !unexpected.empty() || !mismatched.empty() || !repeated.empty()) {
-    fail(fmt::format("{}: these weights do not fit the network: {} of {} tensors match{}{}{}{}", source, matching,
-                     wanted.size(), describe_list("missing", missing), describe_list("unexpected", unexpected),
-                     describe_list("of another shape", mismatched), describe_list("given twice", repeated)));
-  }
+  fit.report.share = values == 0 ? 0 : static_cast<double>(loaded) / static_cast<double>(values);
+  return fit;
+}
 
-  torch::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : wanted) tensor.copy_(given.at(name));
+void copy_in(const Fit& fit) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& [ours, theirs] : fit.pairs) ours.copy_(theirs);
+}
+
+std::size_t wanted(const LoadReport& report) {
+  return report.loaded.size() + report.missing.size() + report.reshaped.size();
+}
+
+}  // namespace
+
+void load_strict(torch::nn::Module& network, const NamedTensors& state, const std::string& source) {
+  const Fit found = fit(network, state);
+  const LoadReport& report = found.report;
+  if (!report.missing.empty() || !report.unexpected.empty() || !report.reshaped.empty() || !found.repeated.empty()) {
+    fail(fmt::format("{}: these weights do not fit the network: {} of {} tensors match{}{}{}{}", source,
+                     report.loaded.size(), wanted(report), describe_list("missing", report.missing),
+                     describe_list("unexpected", report.unexpected), describe_list("of another shape", report.reshaped),
+                     describe_list("given twice", found.repeated)));
+  }
+  copy_in(found);
+}
+
+LoadReport load_partial(torch::nn::Module& network, const NamedTensors& state, const std::string& source) {
+  Fit found = fit(network, state);
+  if (found.report.loaded.empty()) {
+    fail(
+        fmt::format("{}: nothing in it fits the network: {} tensors, none with the name and shape of one of the "
+                    "network's {}",
+                    source, state.size(), wanted(found.report)));
+  }
+  copy_in(found);
+  return std::move(found.report);
+}
+
+std::string describe(const LoadReport& report) {
+  std::string text = fmt::format("{} of {} tensors ({:.1f} % of the values)", report.loaded.size(), wanted(report),
+                                 100 * report.share);
+  const auto add = [&](const char* what, const std::vector<std::string>& names) {
+    if (!names.empty()) text += fmt::format("; {} {}: {}", names.size(), what, join(names, ", "));
+  };
+  add("missing, which start anew", report.missing);
+  add("of another shape, which start anew", report.reshaped);
+  add("unexpected, which are left out", report.unexpected);
+  return text;
 }
 
 void to_channels_last(torch::nn::Module& network) {

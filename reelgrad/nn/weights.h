@@ -45,6 +45,19 @@ NamedTensors state_dict(const torch::nn::Module& network);
 // mismatched keys. `source` names the file in messages.
 void load_strict(torch::nn::Module& network, const NamedTensors& state, const std::string& source);
 
+// What became of the tensors of a file and of a network when one was loaded into the other as far as it fits.
+struct LoadReport {
+  std::vector<std::string> loaded, missing, unexpected;
+  std::vector<std::string> reshaped;  // there in another shape: they keep what they have
+  double share = 0;                   // of the network's values that were loaded
+};
+
+// Copies what has the same name and shape, and leaves the rest as it is. Throws failed when nothing fits.
+LoadReport load_partial(torch::nn::Module& network, const NamedTensors& state, const std::string& source);
+
+// "12 of 14 tensors (98.2 % of the values); missing: …; of another shape: …", with all names.
+std::string describe(const LoadReport& report);
+
 // Lays the parameters of four dimensions out as channels-last, in which convolutions take their input and weights
 // without turning them around. Names, shapes and values stay; the tensors get other storage.
 void to_channels_last(torch::nn::Module& network);

@@ -65,6 +65,34 @@ TEST(LoadStrict, ConvertsTheType) {
   EXPECT_EQ(network->bias.sum().item<float>(), 2);
 }
 
+// Field case G2.
+TEST(LoadPartial, TakesWhatFitsAndReportsTheRest) {
+  torch::nn::Sequential network(linear(), linear());
+  const torch::Tensor other_bias = network->parameters()[1].detach().clone();
+  const LoadReport report = load_partial(*network,
+                                         {{"0.weight", torch::full({2, 3}, 5)},
+                                          {"0.bias", torch::zeros({4})},
+                                          {"1.weight", torch::full({2, 3}, 6)},
+                                          {"extra", torch::zeros({1})}},
+                                         "x");
+  EXPECT_THAT(report.loaded, testing::ElementsAre("0.weight", "1.weight"));
+  EXPECT_THAT(report.missing, testing::ElementsAre("1.bias"));
+  EXPECT_THAT(report.unexpected, testing::ElementsAre("extra"));
+  EXPECT_THAT(report.reshaped, testing::ElementsAre("0.bias [4] (needed [2])"));
+  EXPECT_DOUBLE_EQ(report.share, 12.0 / 16);
+  EXPECT_THAT(describe(report), AllOf(HasSubstr("2 of 4 tensors (75.0 % of the values)"), HasSubstr("1.bias"),
+                                      HasSubstr("extra"), HasSubstr("0.bias [4]")));
+  EXPECT_EQ(network->parameters()[0].min().item<float>(), 5);
+  EXPECT_EQ(network->parameters()[2].min().item<float>(), 6);
+  EXPECT_TRUE(torch::equal(network->parameters()[1], other_bias));
+}
+
+TEST(LoadPartial, NothingThatFitsIsAnErrorAlways) {
+  auto network = linear();
+  EXPECT_THROW(load_partial(*network, {{"weight", torch::zeros({3, 3})}, {"other", torch::zeros({1})}}, "x"), Error);
+  EXPECT_THROW(load_partial(*network, {}, "x"), Error);
+}
+
 TEST(RequireFinite, NamesTheTensorAndTheCount) {
   torch::Tensor poisoned = torch::zeros({2, 5});
   poisoned[0][1] = std::numeric_limits<float>::infinity();

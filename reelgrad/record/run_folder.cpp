@@ -37,8 +37,8 @@ constexpr std::array<std::string_view, 15> kFixedKeys{
     "data.pool_frames", "optimizer.name",    "optimizer.accumulate", "data.scene_cuts", "data.skip_duplicates"};
 
 bool is_fixed(std::string_view key) {
-  if (key == "model.weights") return false;                        // read at the start only
-  if (key == "model.file" || key == "model.module") return false;  // what is in it counts
+  if (key == "model.pretrained" || key == "model.pretrained_fit") return false;  // read at the start only
+  if (key == "model.file" || key == "model.module") return false;                // what is in it counts
   return key.starts_with("model.") || std::ranges::find(kFixedKeys, key) != kFixedKeys.end();
 }
 

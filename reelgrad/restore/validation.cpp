@@ -204,6 +204,7 @@ class ClipValidator : public Validator {
     {
       torch::NoGradGuard no_grad;
       load_strict(*network_, state_dict(network), "the network in training");
+      network_->eval();  // what it merges for that follows from the weights
     }
     for (std::size_t i = bicubic_.size(); i < clips_.size(); ++i) {
       bicubic_.push_back(measure_bicubic(*restorer_, clips_[i], overrides_, on_frame));

@@ -18,8 +18,8 @@
 
 namespace reelgrad::test {
 
-// A few fixed batches in turn: sample i of step s is number (s * samples_a_step + i) modulo their count. Takes no memory
-// where they follow one another.
+// A few fixed batches in turn: sample i of step s is number (s * samples_a_step + i) modulo their count. Takes no
+// memory where they follow one another.
 class FixedBatches : public BatchSource {
  public:
   FixedBatches(torch::Tensor inputs, torch::Tensor targets, int samples_a_step)

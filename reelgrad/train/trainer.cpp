@@ -385,6 +385,7 @@ struct Trainer::Impl {
   Snapshot snapshot() const {
     Snapshot snapshot{.step = step, .best_score = best_score, .best_step = best_step, .validation_due = validation_due};
     put_state(snapshot.model, "", updater.evaluation_weights());
+    network->derive(snapshot.model);
     put_state(snapshot.training, "network.", state_dict(*network));
     put_state(snapshot.training, "", updater.state());
     const std::string what =

@@ -146,7 +146,7 @@ class Apply(ProgramTest):
         weights = safetensors.torch.load_file(run)
         torch.save({"params": {n: 2 * t for n, t in weights.items()}, "params_ema": {"module." + n: t for n, t in weights.items()},
                     "iter": 7}, self.folder / "trainer.pth")
-        config = self.write_config("next.toml", run="next").read_text().replace("[model]", '[model]\nweights = "trainer.pth"')
+        config = self.write_config("next.toml", run="next").read_text().replace("[model]", '[model]\npretrained = "trainer.pth"')
         (self.folder / "next.toml").write_text(config)
         done = self.run_program("train", "next.toml", "--set", "optimizer.lr=1e-12")
         self.assertIn('the weights are those of "params_ema"; beside it: params, iter', done.stderr)

@@ -1,16 +1,50 @@
-#include "reelgrad/nn/compact.h"
+// Compact, known as SRVGGNetCompact: convolutions at input size, then one pixel shuffle, added to the repeated input.
+// Source: "Real-ESRGAN: Training Real-World Blind Super-Resolution with Pure Synthetic Data" (Wang et al., 2021) and
+// the key layout in which its weights are exchanged: body.0 convolution, body.1 activation, …, body.{2n+2} convolution.
+#include "reelgrad/nn/architecture_tools.h"
 
 #include <fmt/format.h>
 #include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/conv.h>
 
 #include <map>
 #include <string>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/nn/conv_act.h"
 
 namespace reelgrad {
+namespace compact {
 namespace {
+
+struct CompactOptions {
+  int channels = 3;  // in and out
+  int features = 64;
+  int convs = 16;  // between the first and the last
+  int scale = 2;
+  Activation activation = Activation::prelu;
+};
+
+class Compact : public Network {
+ public:
+  explicit Compact(const CompactOptions& options);
+
+  torch::Tensor forward(torch::Tensor input) override;
+  NetworkInfo info() const override;
+  std::vector<NetworkSegment> segments() override;  // one a convolution; the input passes along to the last
+
+ private:
+  struct Layer {
+    torch::Tensor weight, bias, slope;  // slope undefined but for prelu
+  };
+  Layer layer(std::size_t index) const;
+  torch::Tensor run_layer(std::size_t index, const torch::Tensor& x) const;
+  torch::Tensor assemble(const torch::Tensor& subpixels, const torch::Tensor& input) const;
+
+  CompactOptions options_;
+  torch::nn::ModuleList body_;
+};
 
 Activation parse_activation(const std::string& name) {
   if (name == "relu") return Activation::relu;
@@ -45,8 +79,6 @@ torch::Tensor add_repeated(const torch::Tensor& subpixels, const torch::Tensor& 
   const std::int64_t repeats = subpixels.size(1) / input.size(1);
   return (subpixels.unflatten(1, {input.size(1), repeats}) + input.unsqueeze(2)).flatten(1, 2);
 }
-
-}  // namespace
 
 Compact::Compact(const CompactOptions& options) : options_(options) {
   body_->push_back(conv3x3(options.channels, options.features));
@@ -103,15 +135,17 @@ NetworkInfo Compact::info() const {
           .receptive_radius_px = options_.convs + 2};
 }
 
+}  // namespace
+}  // namespace compact
+
 std::shared_ptr<Network> make_compact(const NetworkSpec& spec) {
-  if (spec.window != 1) {
-    fail_usage(fmt::format("compact looks at a single frame: data.window = {}, allowed: 1", spec.window));
-  }
-  return std::make_shared<Compact>(CompactOptions{.channels = channels(spec.color),
-                                                  .features = std::stoi(spec.options.at("features")),
-                                                  .convs = std::stoi(spec.options.at("convs")),
-                                                  .scale = spec.scale,
-                                                  .activation = parse_activation(spec.options.at("activation"))});
+  require_single_frame(spec);
+  return std::make_shared<compact::Compact>(
+      compact::CompactOptions{.channels = channels(spec.color),
+                              .features = std::stoi(spec.options.at("features")),
+                              .convs = std::stoi(spec.options.at("convs")),
+                              .scale = spec.scale,
+                              .activation = compact::parse_activation(spec.options.at("activation"))});
 }
 
 std::optional<NetworkSpec> detect_compact(const NamedTensors& state) {

@@ -1,5 +1,3 @@
-#include "reelgrad/nn/compact.h"
-
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
@@ -9,6 +7,9 @@
 
 #include "reelgrad/base/process.h"
 #include "reelgrad/base/testing/temporary_folder.h"
+#include "reelgrad/nn/architectures.h"
+#include "reelgrad/nn/network_contract.h"
+#include "reelgrad/nn/spandrel_testing.h"
 
 namespace reelgrad {
 namespace {
@@ -52,7 +53,7 @@ class CompactReferenceTest : public testing::Test {
       write_safetensors(model_file(variant), state_dict(*network), model_metadata(variant.spec));
     }
     const ProcessResult result = run_process(
-        {REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/nn/compact_reference.py", folder_->path().string()},
+        {REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/nn/archs/compact_reference.py", folder_->path().string()},
         std::chrono::minutes(2));
     ASSERT_EQ(result.exit_code, 0) << result.err;
   }
@@ -99,6 +100,17 @@ TEST_F(CompactReferenceTest, IsInitialisedAsPyTorchDoes) {
   for (const auto& [name, tensor] : ours) EXPECT_TRUE(torch::equal(tensor, reference.at(name))) << name;
 }
 
+TEST(CompactSpandrel, RgbTwice) {
+  test::expect_agrees_with_spandrel(
+      {.spec = {.scale = 2, .options = {{"features", "12"}, {"convs", "3"}}}, .id = "Compact"});
+}
+
+TEST(CompactSpandrel, GrayOnce) {
+  test::expect_agrees_with_spandrel(
+      {.spec = {.scale = 1, .color = NetworkColor::gray, .options = {{"features", "24"}, {"convs", "8"}}},
+       .id = "Compact"});
+}
+
 TEST(Compact, KeysAreThoseOfTheCommunity) {
   std::vector<std::string> keys;
   for (const auto& [name, tensor] : state_dict(*make_network({.options = {{"features", "4"}, {"convs", "1"}}}))) {
@@ -136,18 +148,11 @@ TEST(Compact, ReachesAsFarAsItSays) {
   EXPECT_TRUE(changed[15 - radius].item<bool>() && changed[15 + radius].item<bool>());
 }
 
-TEST(Compact, ItsSegmentsInOrderAreForward) {
+TEST(Compact, KeepsTheContract) {
   for (const char* activation : {"prelu", "relu", "leakyrelu"}) {
     SCOPED_TRACE(activation);
-    const auto network =
-        make_network({.scale = 3, .options = {{"features", "4"}, {"convs", "3"}, {"activation", activation}}});
-    const torch::Tensor input = torch::rand({2, 3, 6, 7});
-    const std::vector<NetworkSegment> segments = network->segments();
-    EXPECT_EQ(segments.size(), 5U);  // one a convolution
-    std::vector<torch::Tensor> tensors{input};
-    for (const NetworkSegment& segment : segments) tensors = segment(tensors);
-    ASSERT_EQ(tensors.size(), 1U);
-    EXPECT_TRUE(torch::equal(tensors[0], network->forward(input)));
+    test::expect_keeps_the_contract(
+        {.scale = 3, .options = {{"features", "4"}, {"convs", "3"}, {"activation", activation}}});
   }
 }
 
@@ -163,24 +168,6 @@ TEST(Network, IsOneSegmentByDefault) {
   const std::vector<torch::Tensor> tensors = segments[0]({torch::ones({1})});
   ASSERT_EQ(tensors.size(), 1U);
   EXPECT_EQ(tensors[0].item<float>(), 2);
-}
-
-TEST(Compact, TrainsInFloat64) {
-  const auto network = make_network({.options = {{"features", "4"}, {"convs", "1"}}});
-  network->to(torch::kFloat64);
-  const torch::Tensor output = network->forward(torch::rand({1, 3, 6, 6}, torch::kFloat64));
-  EXPECT_EQ(output.scalar_type(), torch::kFloat64);
-  output.sum().backward();
-  for (const torch::Tensor& parameter : network->parameters()) EXPECT_TRUE(parameter.grad().defined());
-}
-
-TEST(Compact, ChannelsLastGivesTheSamePixels) {
-  const auto network = make_network({.options = {{"features", "8"}, {"convs", "1"}}});
-  const torch::NoGradGuard no_grad;
-  const torch::Tensor input = torch::rand({2, 3, 7, 9});
-  const torch::Tensor plain = network->forward(input);
-  const torch::Tensor last = network->forward(input.contiguous(torch::MemoryFormat::ChannelsLast));
-  EXPECT_LE(largest_difference(plain, last), 1e-6);
 }
 
 }  // namespace

@@ -1,0 +1,23 @@
+// For tests: spandrel, the reader that the community's tools share, as the reference for an architecture.
+#pragma once
+#include <string>
+
+#include "reelgrad/nn/architectures.h"
+
+namespace reelgrad::test {
+
+struct SpandrelCase {
+  NetworkSpec spec;  // options that spandrel infers too; others have their defaults
+  std::string id;    // spandrel's name of the architecture
+  int height = 16, width = 12;
+  double gradient_tolerance = 1e-4;  // of a tensor's norm
+};
+
+// A network of this spec with random weights, written without our metadata:
+// - loads strictly in spandrel under `id`, and in ours with this spec;
+// - gives in evaluation what spandrel's gives, within 1e-5, and in training the same gradients of every parameter;
+// - has as many parameters and, on a picture of 64 x 64, as many operations (PyTorch's own count); and spandrel's own
+// state dict, with other random weights, loads in ours and gives its output.
+void expect_agrees_with_spandrel(const SpandrelCase& wanted);
+
+}  // namespace reelgrad::test
