@@ -27,7 +27,7 @@ constexpr std::array<std::string_view, 7> kHarmfulBuiltins{"eval",       "exec",
                                                            "__import__", "open", "input"};
 
 bool is_harmful(std::string_view module, std::string_view name) {
-  if (module == "builtins" || module == "__builtin__")
+  if (module == "builtins" || module == "__builtin__" || module == "io" || module == "_io")
     return std::ranges::find(kHarmfulBuiltins, name) != kHarmfulBuiltins.end();
   return std::ranges::find(kHarmfulModules, module.substr(0, module.find('.'))) != kHarmfulModules.end();
 }

@@ -23,7 +23,10 @@ class SafetensorsTest : public testing::Test {
  protected:
   std::filesystem::path file() const { return folder_ / "é x.safetensors"; }
 
-  void write_raw(const std::string& bytes) const { std::ofstream(file(), std::ios::binary) << bytes; }
+  void write_raw(const std::string& bytes) const {
+    std::filesystem::remove(file());  // some file systems flush a file that is written over
+    std::ofstream(file(), std::ios::binary) << bytes;
+  }
 
   // A file with this header, its length before it, and `data_bytes` zeros after it.
   static std::string with_header(const std::string& json, std::size_t data_bytes) {

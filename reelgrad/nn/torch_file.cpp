@@ -202,6 +202,14 @@ class TorchPickle {
   }
   bool is_tensor(PickleRef ref) const { return tensors_[ref]; }
 
+  // Of a class or function; old files keep classes of networks beside the pickle, as ("module", class, file, text).
+  std::string class_name(PickleRef callee) const {
+    const PickleValue& value = pickle_[callee];
+    if (value.kind != Kind::persistent) return pickle_.global_name(callee);
+    const PickleValue& id = pickle_[value.items[0]];
+    return id.kind == Kind::tuple && id.items.size() > 1 ? pickle_.global_name(id.items[1]) : std::string();
+  }
+
   const PickleValue& item(const PickleValue& list, std::size_t index) const {
     if (index >= list.items.size()) damaged("too short a list");
     return pickle_[list.items[index]];
@@ -390,7 +398,7 @@ class WeightsFinder {
   }
 
   [[noreturn]] void fail_object(const PickleValue& object, std::string_view where) const {
-    const std::string name = source_.pickle().global_name(object.items[0]);
+    const std::string name = source_.class_name(object.items[0]);
     fail(fmt::format("{}: {} is a pickled object ({}), which is code and not weights: save its state_dict() instead",
                      what_, where, name.empty() ? "of a class that it makes up" : name));
   }

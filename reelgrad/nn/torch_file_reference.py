@@ -116,7 +116,7 @@ def malicious(marker):
     touch = f"open({str(marker)!r}, 'w').close()"
     nested = Calls(eval, f"(lambda: {touch})()")
     return {
-        "system": Calls(os.system, f"touch {marker}"),
+        "system": Calls(os.system, f"touch '{marker}'"),
         "exec": Calls(exec, touch),
         "beside": {"params": compact(2), "extra": Calls(eval, touch)},
         "instead": {"params": {**compact(2), "body.0.bias": Calls(eval, touch)}},
