@@ -61,6 +61,7 @@ Json model_json(const std::filesystem::path& file) {
     const WeightsFile weights = read_weights(file);
     json["tensors"] = tensor_list(weights.tensors);
     json["metadata"] = weights.metadata;
+    if (!weights.notes.empty()) json["notes"] = weights.notes;
   }
   describe_network(file, json);
   return json;

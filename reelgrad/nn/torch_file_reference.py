@@ -3,7 +3,6 @@
 usage: torch_file_reference.py write FOLDER              files to read, with what is in them as expected*.safetensors
        torch_file_reference.py check PTH SAFETENSORS     exit 1 when torch.load(weights_only=True) finds other weights
        torch_file_reference.py spandrel PTH SAFETENSORS  the same of spandrel, which must know the architecture
-       torch_file_reference.py time FOLDER               a file of 67 MB
 """
 import argparse
 import collections
@@ -205,9 +204,6 @@ def main():
     command, path = sys.argv[1], pathlib.Path(sys.argv[2])
     if command == "write":
         write(path)
-    elif command == "time":
-        torch.save({"params": {f"body.{i}.weight": torch.randn(64, 64, 64, 64) for i in range(1)}}, path / "large.pth")
-        save_old({"params": {f"body.{i}.weight": torch.randn(64, 64, 64, 64) for i in range(1)}}, path / "large_old.pth")
     elif command == "check":
         stored = torch.load(path, weights_only=True)
         if stored["note"] != "é" or stored.keys() != {"params", "note"}:

@@ -10,9 +10,9 @@
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
 #include "reelgrad/base/process.h"
+#include "reelgrad/base/testing/memory_limit.h"
 #include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/nn/architectures.h"
-#include "reelgrad/base/testing/memory_limit.h"
 
 namespace reelgrad {
 namespace {
@@ -339,6 +339,20 @@ std::string tensor_pickle(const std::string& numel, const std::string& offset, c
 
 std::string packed_long(std::uint64_t number) {
   return "\x8a\x08" + std::string(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+TEST_F(TorchFileTest, ReadsWhatOlderVersionsWrote) {
+  const std::string four = "K\x04\x85", one = "K\x01\x85";
+  const torch::Tensor expected = torch::tensor({1.f, 2.f, 3.f, 4.f});
+  const std::string storage(static_cast<const char*>(expected.data_ptr()), expected.nbytes());
+  for (const auto& [part, older] : std::vector<std::pair<std::string, std::string>>{
+           {"ctorch\nFloat", "ctorch.cuda\nFloat"}, {"_rebuild_tensor_v2", "_rebuild_tensor"}}) {
+    std::string pickle = tensor_pickle("K\x04", std::string("K\0", 2), four, one);
+    pickle.replace(pickle.find(part), part.size(), older);
+    const auto path =
+        folder_->write("older.pth", torch_archive(pickle, storage));  // without a record of the byte order
+    expect_same_bits(read_weights(path).tensors, {{"a", expected}});
+  }
 }
 
 TEST_F(TorchFileDamage, TensorsThatDoNotFitTheirStorageAreRefused) {

@@ -8,8 +8,8 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/process.h"
-#include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/base/testing/memory_limit.h"
+#include "reelgrad/base/testing/temporary_folder.h"
 
 namespace reelgrad {
 namespace {
