@@ -711,8 +711,13 @@ class PickleWriter {
 
  private:
   void integer(std::int64_t number) {
-    const bool small = number <= std::numeric_limits<std::int32_t>::max();
-    bytes_ += small ? "J" + raw(static_cast<std::int32_t>(number)) : "\x8a\x08" + raw(number);
+    if (number <= std::numeric_limits<std::int32_t>::max()) {
+      bytes_ += 'J';
+      bytes_ += raw(static_cast<std::int32_t>(number));
+    } else {
+      bytes_ += "\x8a\x08";
+      bytes_ += raw(number);
+    }
   }
   void tuple(torch::IntArrayRef numbers) {
     bytes_ += '(';
