@@ -1,5 +1,6 @@
 """apply, validate, preview, inspect and init on real clips, checked with ffprobe, PIL and VapourSynth."""
 import json
+import shutil
 import subprocess
 import unittest
 
