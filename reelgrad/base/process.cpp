@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kKeptErrorBytes = 8 << 10;
 constexpr int kPipeBytes = 1 << 20;  // a frame or so: fewer wake-ups
 constexpr std::chrono::milliseconds kWaitInterval{5};
-constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";  // under `env -i`
+constexpr std::chrono::seconds kKillPatience{1};
 
 struct Pipe {
   Descriptor read, write;
@@ -212,9 +212,12 @@ bool is_program(const std::string& path) {
 }  // namespace
 
 std::string find_program(const std::string& name) {
-  if (name.find('/') != std::string::npos) return is_program(name) ? name : "";
   const char* variable = std::getenv("PATH");
-  std::string_view rest = variable ? variable : kDefaultPath;
+  return find_program(name, variable ? variable : kDefaultPath);
+}
+
+std::string find_program(const std::string& name, std::string_view rest) {
+  if (name.find('/') != std::string::npos) return is_program(name) ? name : "";
   while (!name.empty()) {
     const std::size_t colon = rest.find(':');
     const std::string_view folder = rest.substr(0, colon);
@@ -237,7 +240,9 @@ ProcessResult run_process(const std::vector<std::string>& argv, std::chrono::mil
   std::optional<int> code;
   if (capture(out.read, err.read, result, deadline)) code = wait_for(pid, deadline);
   result.timed_out = !code;
-  result.exit_code = code ? *code : kill_group(pid);
+  // A child that hangs in the kernel does not even die: its end is then not waited for.
+  if (!code) ::kill(-pid, SIGKILL);
+  result.exit_code = code ? *code : wait_for(pid, Clock::now() + kKillPatience).value_or(128 + SIGKILL);
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace reelgrad {
@@ -41,5 +42,10 @@ class PipedProcess {
 
 // The program's path if `name` is on PATH (or is a path that exists), else empty.
 std::string find_program(const std::string& name);
+
+// The same in folders divided by colons instead of PATH's.
+std::string find_program(const std::string& name, std::string_view folders);
+
+constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";  // where PATH is not set, as under `env -i`
 
 }  // namespace reelgrad

@@ -130,6 +130,8 @@ TEST(FindProgram, LooksOnThePath) {
   EXPECT_EQ(find_program("/tmp"), "");
   EXPECT_EQ(find_program("reelgrad-no-such-program"), "");
   EXPECT_EQ(find_program(""), "");
+  EXPECT_THAT(find_program("sh", "/nowhere:/usr/bin:/bin"), EndsWith("/bin/sh"));
+  EXPECT_EQ(find_program("sh", "/nowhere"), "");
 }
 
 }  // namespace

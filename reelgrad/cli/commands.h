@@ -16,5 +16,6 @@ void add_preview(CLI::App& app);
 void add_report(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_config_reference(CLI::App& app);
+void add_probe(CLI::App& app);
 
 }  // namespace reelgrad::cli

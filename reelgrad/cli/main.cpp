@@ -42,6 +42,7 @@ int run(int argc, char** argv) {
   add_report(app);
   add_bench(app);
   add_config_reference(app);
+  add_probe(app);
   try {
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) fail("standard output: the result could not be written");

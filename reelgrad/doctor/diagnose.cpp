@@ -1,203 +1,279 @@
 #include "reelgrad/doctor/diagnose.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <charconv>
-#include <optional>
+#include <iterator>
 #include <sstream>
-#include <string_view>
 #include <utility>
+
+#include "reelgrad/doctor/rules.h"
 
 namespace reelgrad {
 namespace {
 
-constexpr int kOldestMajor = 7, kOldestMinor = 5;  // what PyTorch for CUDA 13 and the preset `full` have code for
+constexpr Rule kRules[] = {find_file_handles,
+                           find_torch_problem,
+                           find_wsl_without_card,
+                           find_fallen_cards,
+                           find_nouveau,
+                           find_container_without_card,
+                           find_lost_access,
+                           find_shadowed_libcuda,
+                           find_unloaded_module,
+                           find_missing_driver,
+                           find_driver_mismatch,
+                           find_broken_driver,
+                           find_permissions,
+                           find_missing_uvm,
+                           find_card_modes,
+                           find_hidden_cards,
+                           find_old_driver,
+                           find_unavailable_card,
+                           find_no_card,
+                           find_cards_without_kernels,
+                           find_failed_trials,
+                           find_python_problem,
+                           find_video_problems,
+                           find_full_disk,
+                           find_memory_errors,
+                           find_held_back_cards,
+                           find_shared_cards,
+                           find_slow_cards,
+                           find_small_memory,
+                           find_clashing_settings};
 
-// The least driver of a CUDA major version: NVIDIA's table of minor version compatibility, CUDA Compatibility guide.
-struct LeastDriver {
-  int cuda_major, driver_major;
+// Why PyTorch cannot compute at all, the processor included.
+constexpr std::string_view kTorchCodes[] = {"TORCH_MISSING", "CPU_ONLY_BUILD", "TORCH_UNOPENABLE",
+                                            "TORCH_VERSION_MISMATCH"};
+
+// Why the driver gives no card, in the order of the way to it: the first that holds explains those after it.
+constexpr std::string_view kWayToTheCard[] = {
+    "TOO_MANY_OPEN_FILES", "WSL_NO_DXG",        "FALLEN_OFF_BUS",       "NOUVEAU",
+    "GPU_ACCESS_LOST",     "CONTAINER_WITHOUT_RUNTIME", "LIBCUDA_SHADOWED", "MODULE_NOT_LOADED",
+    "NO_DRIVER",           "DRIVER_MISMATCH",   "DRIVER_CRASHES",       "DRIVER_HANGS",
+    "DEVICE_PERMISSIONS",  "UVM_NOT_LOADED",    "MIG_WITHOUT_INSTANCE", "COMPUTE_PROHIBITED",
+    "HIDDEN_BY_VISIBLE_DEVICES", "CARD_UNAVAILABLE", "NO_CARD"};
+
+// Every code, the most blocking first.
+constexpr std::string_view kCodes[] = {
+    "TOO_MANY_OPEN_FILES", "TORCH_MISSING", "CPU_ONLY_BUILD", "TORCH_UNOPENABLE", "TORCH_VERSION_MISMATCH",
+    "CUDA_LIB_NOT_LOADED",
+    // the way to the card
+    "WSL_NO_DXG", "FALLEN_OFF_BUS", "NOUVEAU", "GPU_ACCESS_LOST", "CONTAINER_WITHOUT_RUNTIME", "LIBCUDA_SHADOWED",
+    "MODULE_NOT_LOADED", "NO_DRIVER", "DRIVER_MISMATCH", "DRIVER_CRASHES", "DRIVER_HANGS", "DEVICE_PERMISSIONS",
+    "UVM_NOT_LOADED", "MIG_WITHOUT_INSTANCE", "COMPUTE_PROHIBITED", "HIDDEN_BY_VISIBLE_DEVICES", "DRIVER_TOO_OLD",
+    "CARD_UNAVAILABLE",
+    // the card
+    "CARD_TOO_OLD", "CARD_NOT_IN_TORCH", "CARD_NOT_IN_BUILD", "EXCLUSIVE_MODE", "TRIAL_FAILED",
+    // somebody's own environment
+    "PYTHON_UNREADABLE", "PYTHON_TORCH_MISSING", "PYTHON_CPU_ONLY_BUILD", "PYTHON_TORCH_UNOPENABLE",
+    "PYTHON_DRIVER_TOO_OLD", "PYTHON_CARD_NOT_IN_TORCH", "PYTHON_CARD_UNAVAILABLE",
+    // no obstacle to a card
+    "VAPOURSYNTH_MISSING", "VAPOURSYNTH_OLD", "DISK_FULL", "NO_SOURCE_PLUGIN", "ECC_ERRORS", "MEMORY_HELD_INVISIBLY",
+    "CARD_SHARED", "THERMAL_THROTTLE", "POWER_LIMITED", "NARROW_PCIE", "CARD_SLOW", "MEMORY_LIMIT_SMALL", "SHM_SMALL",
+    "TORCH_SETTINGS_CLASH", "MEMLOCK_LOW", "FFMPEG_MISSING", "FFMPEG_WITHOUT_X264", "VULKAN_TOO_OLD", "NO_CARD"};
+
+// From here on an error keeps nobody from using a card.
+constexpr std::string_view kFirstHarmless = "VAPOURSYNTH_MISSING";
+
+// What is no finding of its own beside its cause.
+struct Explanation {
+  std::string_view cause;
+  std::vector<std::string_view> symptoms;
 };
-constexpr LeastDriver kLeastDrivers[] = {{11, 450}, {12, 525}, {13, 580}};
-
-constexpr std::string_view kOnTheProcessor = "Training and restoring still work on the processor, slowly.";
-
-int leading_number(std::string_view text) {
-  int number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
+const std::vector<Explanation>& explanations() {
+  static const std::vector<Explanation> list = {
+      {"TOO_MANY_OPEN_FILES",
+       {"TORCH_UNOPENABLE", "TRIAL_FAILED", "VAPOURSYNTH_MISSING", "PYTHON_TORCH_UNOPENABLE", "DRIVER_TOO_OLD"}},
+      {"CPU_ONLY_BUILD", {"DRIVER_TOO_OLD"}},
+      {"WSL_NO_DXG", {"DRIVER_TOO_OLD"}},
+      {"NOUVEAU", {"DRIVER_TOO_OLD"}},
+      {"LIBCUDA_SHADOWED", {"DRIVER_TOO_OLD"}},
+      {"MODULE_NOT_LOADED", {"DRIVER_TOO_OLD"}},
+      {"NO_DRIVER", {"DRIVER_TOO_OLD", "PYTHON_DRIVER_TOO_OLD"}},
+      {"DRIVER_MISMATCH", {"DRIVER_TOO_OLD", "PYTHON_DRIVER_TOO_OLD"}},
+      {"DRIVER_CRASHES", {"DRIVER_TOO_OLD"}},
+      {"DRIVER_HANGS", {"DRIVER_TOO_OLD"}},
+      {"GPU_ACCESS_LOST", {"DRIVER_TOO_OLD"}},
+      {"CONTAINER_WITHOUT_RUNTIME", {"DRIVER_TOO_OLD"}},
+      {"DRIVER_TOO_OLD", {"CARD_UNAVAILABLE", "CARD_NOT_IN_TORCH", "TRIAL_FAILED"}},
+      {"FALLEN_OFF_BUS", {"TRIAL_FAILED"}},
+      {"EXCLUSIVE_MODE", {"TRIAL_FAILED", "CARD_SHARED"}},
+      {"COMPUTE_PROHIBITED", {"TRIAL_FAILED"}},
+      {"PYTHON_DRIVER_TOO_OLD", {"PYTHON_CARD_UNAVAILABLE"}},
+      {"PYTHON_CARD_NOT_IN_TORCH", {"PYTHON_CARD_UNAVAILABLE"}},
+      {"THERMAL_THROTTLE", {"CARD_SLOW"}},
+      {"POWER_LIMITED", {"CARD_SLOW"}},
+      {"NARROW_PCIE", {"CARD_SLOW"}},
+      {"CARD_SHARED", {"CARD_SLOW"}},
+  };
+  return list;
 }
 
-std::string cuda_level(int version) {
-  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+std::ptrdiff_t rank(std::string_view code) {
+  return std::ranges::find(kCodes, code) - std::begin(kCodes);
 }
 
-// The driver that PyTorch's CUDA needs, when this one is too old for it.
-std::optional<int> missing_driver(const Facts& facts) {
-  const int cuda_major = leading_number(facts.torch.cuda);
-  const int driver_major = leading_number(facts.driver.version);
-  for (const LeastDriver& least : kLeastDrivers) {
-    if (least.cuda_major != cuda_major) continue;
-    if (driver_major > 0) return driver_major < least.driver_major ? std::optional(least.driver_major) : std::nullopt;
-    if (facts.driver.cuda > 0 && facts.driver.cuda / 1000 < cuda_major) return least.driver_major;
-  }
-  return std::nullopt;
+bool contains(const auto& list, std::string_view code) {
+  return std::ranges::find(list, code) != std::end(list);
 }
 
-bool is_too_old(const DeviceFacts& device) {
-  return std::pair(device.compute_major, device.compute_minor) < std::pair(kOldestMajor, kOldestMinor);
+bool keeps_from_a_card(std::string_view code) {
+  return rank(code) < rank(kFirstHarmless);
 }
 
-bool has_kernels(const DeviceFacts& device, const Facts& facts) {
-  // A report without the build's list says nothing about it.
-  return facts.build.architectures.empty() ||
-         has_kernels_for(device.compute_major, device.compute_minor, facts.build.architectures);
-}
+// --- one root cause
 
-std::string card(const DeviceFacts& device) {
-  return fmt::format("card {} ({}, compute capability {}.{})", device.index, device.name, device.compute_major,
-                     device.compute_minor);
-}
-
-std::string driver_text(const Facts& facts) {
-  const std::string version = facts.driver.version.empty() ? "of unknown version" : facts.driver.version;
-  return fmt::format("driver {}, which offers CUDA up to {}", version, cuda_level(facts.driver.cuda));
-}
-
-void find_torch_problem(const Facts& facts, std::vector<Finding>& findings) {
-  const TorchFacts& torch = facts.torch;
-  const std::string wanted = facts.build.torch.substr(0, facts.build.torch.find('+'));
-  const std::string install = fmt::format(
-      "Run scripts/setup.sh, or install torch=={} into the environment, or set "
-      "REELGRAD_TORCH to the folder that holds its lib/libtorch.so.",
-      wanted);
-  if (torch.dir.empty()) {
-    findings.push_back({"TORCH_MISSING", Severity::error, "PyTorch was not found, which reelgrad computes with.",
-                        torch.error, install});
-  } else if (torch.cuda.empty()) {
-    findings.push_back({"CPU_ONLY_BUILD", Severity::error,
-                        "This PyTorch was built without CUDA: it cannot use any card.",
-                        fmt::format("{} is version {} without CUDA", torch.dir, torch.version), install});
-  } else if (!facts.build.torch.empty() && torch.version != facts.build.torch) {
-    findings.push_back({"TORCH_VERSION_MISMATCH", Severity::error, "reelgrad was built for another version of PyTorch.",
-                        fmt::format("{} is {}, wanted is {}", torch.dir, torch.version, facts.build.torch), install});
-  }
-}
-
-// No usable driver or no device: why.
-void find_missing_card(const Facts& facts, std::vector<Finding>& findings) {
-  if (facts.driver.cuda == 0 && !facts.pci_cards.empty()) {
-    findings.push_back(
-        {"NO_DRIVER", Severity::error, "An NVIDIA card is there, but its driver is not installed.",
-         fmt::format("{} NVIDIA card(s) on the PCI bus; {}", facts.pci_cards.size(), facts.driver.error),
-         "Install NVIDIA's driver, 580 or newer, and restart. Debian: the package nvidia-driver (non-free); "
-         "Ubuntu: sudo ubuntu-drivers install. In a container: start it with the NVIDIA container runtime."});
+// Of the codes on the way to the card only the first stays; warnings are of other cards.
+void keep_first_on_the_way(std::vector<Draft>& drafts) {
+  const auto is_on_the_way = [](const Draft& draft) {
+    return contains(kWayToTheCard, draft.code) && draft.severity != Severity::warning;
+  };
+  for (const std::string_view code : kWayToTheCard) {
+    const auto first = std::ranges::find_if(
+        drafts, [&](const Draft& draft) { return draft.code == code && is_on_the_way(draft); });
+    if (first == drafts.end()) continue;
+    std::erase_if(drafts, [&](const Draft& draft) {
+      const bool says_no_more = draft.code == "PYTHON_CARD_UNAVAILABLE";
+      return says_no_more || (draft.code != code && is_on_the_way(draft));
+    });
     return;
   }
-  const auto visible = facts.environment.find("CUDA_VISIBLE_DEVICES");
-  const std::string hidden = visible == facts.environment.end() ? "" : "; CUDA_VISIBLE_DEVICES=" + visible->second;
-  if (!facts.pci_cards.empty() || (facts.driver.cuda > 0 && !hidden.empty())) {
-    findings.push_back(
-        {"CARD_UNAVAILABLE", Severity::error, "The driver gives no card to this program.",
-         fmt::format("{} NVIDIA card(s) on the PCI bus; {}{}", facts.pci_cards.size(),
-                     facts.driver.error.empty() ? "the driver counts 0 devices" : facts.driver.error, hidden),
-         hidden.empty() ? "Restart the machine, or the container with the NVIDIA container runtime. If it "
-                          "stays, reinstall the driver."
-                        : "Unset CUDA_VISIBLE_DEVICES, or name a card that is there."});
-    return;
-  }
-  findings.push_back({"NO_CARD", Severity::info, fmt::format("There is no NVIDIA card. {}", kOnTheProcessor),
-                      facts.driver.error.empty() ? "no NVIDIA card on the PCI bus" : facts.driver.error, ""});
 }
 
-void find_card_problems(const Facts& facts, std::vector<Finding>& findings) {
-  if (const auto needed = missing_driver(facts)) {
-    findings.push_back({"DRIVER_TOO_OLD", Severity::error, "The NVIDIA driver is too old for this PyTorch.",
-                        fmt::format("{}; PyTorch {} needs CUDA {}, hence driver {} or newer", driver_text(facts),
-                                    facts.torch.version, facts.torch.cuda, *needed),
-                        fmt::format("Install driver {} or newer and restart{}.", *needed,
-                                    *needed > 525 && leading_number(facts.driver.version) >= 525
-                                        ? ", or build for this driver with scripts/setup.sh --cuda 12.8"
-                                        : "")});
-  }
-  const bool another_runs =
-      std::ranges::any_of(facts.devices, [&](const DeviceFacts& device) { return why_not(device, facts).empty(); });
-  for (const DeviceFacts& device : facts.devices) {
-    const Severity severity = another_runs ? Severity::warning : Severity::error;
-    if (is_too_old(device)) {
-      findings.push_back(
-          {"CARD_TOO_OLD", severity, "This card is too old.",
-           fmt::format("{}; {}.{} is the least", card(device), kOldestMajor, kOldestMinor),
-           fmt::format("Use a card of the Turing generation (GTX 16, RTX 20) or newer. {}", kOnTheProcessor)});
-    } else if (!has_kernels(device, facts)) {
-      findings.push_back({"CARD_NOT_IN_BUILD", severity, "This build of reelgrad has no kernels for this card.",
-                          fmt::format("{}; built for {}", card(device), facts.build.architectures),
-                          "Build for every card: cmake --preset full && cmake --build --preset full."});
-    }
-  }
+// A warning explains no error.
+bool is_explained(const Draft& symptom, const std::vector<Draft>& drafts) {
+  return std::ranges::any_of(explanations(), [&](const Explanation& explanation) {
+    return contains(explanation.symptoms, symptom.code) && std::ranges::any_of(drafts, [&](const Draft& draft) {
+             return draft.code == explanation.cause && draft.severity <= symptom.severity;
+           });
+  });
 }
 
-void find_video_problems(const Facts& facts, std::vector<Finding>& findings) {
-  if (facts.vapoursynth.core.empty()) {
-    findings.push_back({"VAPOURSYNTH_MISSING", Severity::error, "VapourSynth cannot be used, which reads every clip.",
-                        facts.vapoursynth.error.empty() ? "it was not found" : facts.vapoursynth.error,
-                        "Run scripts/setup.sh, or install VapourSynth R81 or newer into the environment."});
-  }
-  if (facts.ffmpeg.version.empty()) {
-    findings.push_back({"FFMPEG_MISSING", Severity::warning, "ffmpeg was not found: only .y4m files can be written.",
-                        "no program ffmpeg on PATH", "Install it: sudo apt install ffmpeg."});
-  }
+std::vector<Draft> root_causes(const std::vector<Draft>& drafts) {
+  std::vector<Draft> causes;
+  std::ranges::copy_if(drafts, std::back_inserter(causes),
+                       [&](const Draft& draft) { return !is_explained(draft, drafts); });
+  keep_first_on_the_way(causes);
+  return causes;
+}
+
+bool is_more_blocking(const Draft& left, const Draft& right) {
+  return std::pair(left.severity, rank(left.code)) < std::pair(right.severity, rank(right.code));
+}
+
+// --- words
+
+bool torch_works(const std::vector<Draft>& drafts) {
+  return std::ranges::none_of(drafts, [](const Draft& draft) { return contains(kTorchCodes, draft.code); });
+}
+
+std::string what_of(const Draft& draft, bool with_processor, Language language) {
+  std::vector<Phrase> what{{draft.what.empty() ? draft.code + ".what" : draft.what, {}}};
+  if (with_processor) what.push_back({"cpu_works", {}});
+  std::string text = sentences(what, language);
+  if (draft.python.empty()) return text;
+  return in_words({"in_python", {{"python", draft.python}, {"what", text}}}, language);
+}
+
+Finding finding_of(const Draft& draft, bool torch_works, Language language) {
+  // The processor is what is left to who has no card, or none that will do.
+  const bool with_processor = torch_works && (draft.code == "NO_CARD" || draft.code == "CARD_TOO_OLD");
+  return {.code = draft.code,
+          .severity = draft.severity,
+          .what = what_of(draft, with_processor, language),
+          .evidence = listed(draft.found, language),
+          .fix = sentences(draft.fix, language)};
+}
+
+// An architecture as both lists have it.
+struct Architecture {
+  Capability capability;
+  bool exact = false, family = false;  // "90a", "100f"
+  bool code = true, ptx = false;
+};
+
+bool runs_on(const Architecture& built, Capability card) {
+  if (built.capability.major == 0) return false;  // nothing that can be read
+  if (built.exact) return built.capability == card;
+  if ((built.code || built.family) && built.capability.major == card.major && built.capability.minor <= card.minor)
+    return true;
+  return built.ptx && !built.family && built.capability <= card;
+}
+
+Architecture read_architecture(std::string_view name) {
+  const int number = leading_number(name);
+  return {.capability = {number / 10, number % 10}, .exact = name.ends_with('a'), .family = name.ends_with('f')};
 }
 
 }  // namespace
 
+std::span<const std::string_view> all_codes() {
+  return kCodes;
+}
+
 bool has_kernels_for(int major, int minor, const std::string& architectures) {
-  const std::pair wanted(major, minor);
   std::istringstream list(architectures);
   for (std::string entry; std::getline(list, entry, ',');) {
-    const int number = leading_number(entry);
-    const std::pair built(number / 10, number % 10);
-    const std::string_view name = std::string_view(entry).substr(0, entry.find('-'));
-    if (name.ends_with('a')) {
-      if (built == wanted) return true;
-      continue;
-    }
-    const bool has_code = !entry.ends_with("-virtual"), has_ptx = !entry.ends_with("-real");
-    if (has_code && built.first == major && built.second <= minor) return true;
-    if (has_ptx && built <= wanted) return true;
+    Architecture built = read_architecture(std::string_view(entry).substr(0, entry.find('-')));
+    built.code = !entry.ends_with("-virtual");
+    built.ptx = !entry.ends_with("-real");
+    if (runs_on(built, {major, minor})) return true;
   }
   return false;
 }
 
-std::string why_not(const DeviceFacts& device, const Facts& facts) {
-  if (is_too_old(device)) {
-    return fmt::format("compute capability {}.{} is below {}.{}", device.compute_major, device.compute_minor,
-                       kOldestMajor, kOldestMinor);
+bool torch_has_kernels_for(int major, int minor, const std::vector<std::string>& architectures) {
+  bool is_known = false;
+  for (const std::string& entry : architectures) {
+    const std::size_t mark = entry.find('_');
+    if (mark == std::string::npos) continue;
+    Architecture built = read_architecture(std::string_view(entry).substr(mark + 1));
+    built.code = entry.starts_with("sm_");
+    built.ptx = entry.starts_with("compute_");
+    is_known = is_known || built.capability.major > 0;
+    if (runs_on(built, {major, minor})) return true;
   }
-  if (!has_kernels(device, facts)) {
-    return fmt::format("this build has no kernels for compute capability {}.{} (built for {})", device.compute_major,
-                       device.compute_minor, facts.build.architectures);
-  }
-  if (const auto needed = missing_driver(facts)) return fmt::format("the driver is older than {}", *needed);
-  if (facts.torch.dir.empty()) return "PyTorch was not found";
-  if (facts.torch.cuda.empty()) return "PyTorch was built without CUDA";
-  if (!facts.build.torch.empty() && facts.torch.version != facts.build.torch) {
-    return fmt::format("PyTorch is {} instead of {}", facts.torch.version, facts.build.torch);
+  return !is_known;
+}
+
+std::vector<Finding> diagnose(const Facts& facts, Language language) {
+  Drafts found;
+  for (const Rule rule : kRules) rule(facts, found);
+  std::vector<Draft> drafts = root_causes(found.all());
+  std::ranges::stable_sort(drafts, is_more_blocking);
+  const bool processor = torch_works(drafts);
+  std::vector<Finding> findings;
+  for (const Draft& draft : drafts) findings.push_back(finding_of(draft, processor, language));
+  return findings;
+}
+
+int exit_code(const std::vector<Finding>& findings) {
+  const auto is_error = [](const Finding& finding) { return finding.severity == Severity::error; };
+  const auto is_without_card = [&](const Finding& finding) {
+    return finding.code == "NO_CARD" || (is_error(finding) && keeps_from_a_card(finding.code));
+  };
+  if (std::ranges::any_of(findings, is_without_card)) return 3;
+  return std::ranges::any_of(findings, is_error) ? 1 : 0;
+}
+
+bool processor_works(const std::vector<Finding>& findings) {
+  return std::ranges::none_of(findings, [](const Finding& finding) { return contains(kTorchCodes, finding.code); });
+}
+
+std::string first_reason(const Facts& facts, Language language) {
+  for (const Finding& finding : diagnose(facts, language)) {
+    const bool is_reason = finding.code == "NO_CARD" ||
+                           (finding.severity == Severity::error && keeps_from_a_card(finding.code));
+    if (!is_reason) continue;
+    if (finding.fix.empty()) return finding.what;
+    return language == Language::chinese ? finding.what + finding.fix : finding.what + " " + finding.fix;
   }
   return "";
 }
 
-std::vector<Finding> diagnose(const Facts& facts) {
-  std::vector<Finding> findings;
-  find_torch_problem(facts, findings);
-  if (facts.devices.empty()) {
-    find_missing_card(facts, findings);
-  } else {
-    find_card_problems(facts, findings);
-  }
-  find_video_problems(facts, findings);
-  std::ranges::stable_sort(findings, {}, &Finding::severity);
-  return findings;
+std::string why_not(const DeviceFacts& device, const Facts& facts, Language language) {
+  const auto reason = reason_against(device, facts);
+  return reason ? in_words(*reason, language) : "";
 }
 
 }  // namespace reelgrad

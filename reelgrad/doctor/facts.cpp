@@ -48,8 +48,4 @@ Facts facts_from_json(const std::string& text) {
   }
 }
 
-Facts scrubbed(const Facts& facts) {
-  return facts;
-}
-
 }  // namespace reelgrad

@@ -66,8 +66,8 @@ struct LibraryFacts {
   std::string name;     // "libcuda.so.1"
   std::string path;     // links followed
   std::string version;  // "580.65.06", "13.0.96": by its file name; empty: it does not say
-  std::string from;     // what put it on the path: "LD_LIBRARY_PATH", "ldconfig", "default"
-  bool stub = false;    // a stub for linking, of the toolkit
+  std::string from;   // what put it on the path: "LD_LIBRARY_PATH", "ldconfig", "default"; "wsl": in WSL's folder only
+  bool stub = false;  // a stub for linking, of the toolkit
 };
 
 struct ProcessFacts {
@@ -118,7 +118,9 @@ struct DriverFacts {
   int cuda = 0;                        // as cuDriverGetVersion: 13000 is 13.0; 0: libcuda was not opened
   int init_code = -1;                  // what cuInit returned; -1: not called
   std::string error;                   // why libcuda cannot be opened or gives no device
-  int nvml_code = -1;                  // what nvmlInit_v2 returned; -1: not called
+  // What nvmlInit_v2 returned or, after its success, a card that is out of reach: 15 lost, 999 "Unknown Error"…; -1:
+  // not called.
+  int nvml_code = -1;
   std::string nvml_error;
   int nvml_cards = -1;  // cards that NVML counts, whatever CUDA_VISIBLE_DEVICES says; -1: not known
   // Every card that NVML counts has MIG on and no instance, or computing is forbidden: CUDA counts none.

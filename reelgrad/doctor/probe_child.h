@@ -16,11 +16,14 @@ struct ProbeAnswer {
   std::string error;  // "killed by signal 11 (SIGSEGV)", "no answer within 5 s", the last line of its stderr
 };
 
+// `program` is executed in a process group of its own, with this process's environment and `environment`
+// ("NAME=value"). Never throws: a program that cannot be started has failed.
 ProbeAnswer ask_child(const std::filesystem::path& program, const std::vector<std::string>& probe,
                       std::chrono::milliseconds time_limit, const std::vector<std::string>& environment = {});
 
 // In the child: the probes that doctor/ has itself: "driver", "vulkan", "trial UUID". Returns what is to be printed, or
-// an empty text for a name that is not known here.
+// an empty text for a name that is not known here. "driver" prints {"driver": DriverFacts, "devices": [DeviceFacts]},
+// "vulkan" VulkanFacts, "trial" what trial.h says. Leaves no core file when a library crashes.
 std::string run_probe(const std::vector<std::string>& probe);
 
 }  // namespace reelgrad

@@ -1,6 +1,7 @@
 // libreelgrad.so's one exported function and the object behind it.
 #include "reelgrad/engine/engine.h"
 
+#include "reelgrad/engine/card_trial.h"
 #include "reelgrad/engine/export_model.h"
 #include "reelgrad/engine/guarded.h"
 #include "reelgrad/engine/inspect_model.h"
@@ -33,6 +34,9 @@ class TorchEngine : public Engine {
   Status inspect_architecture(const std::string& name, const std::map<std::string, std::string>& options,
                               InspectResult& result) override {
     return guarded([&] { result.json = reelgrad::inspect_architecture(name, options); });
+  }
+  Status try_card(const std::string& uuid, TrialFigures& figures) override {
+    return guarded([&] { figures = reelgrad::try_card(uuid); });
   }
 };
 

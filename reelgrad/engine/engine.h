@@ -138,6 +138,11 @@ struct InspectResult {
   std::string json;
 };
 
+// 0: not measured.
+struct TrialFigures {
+  double half_matmul_tflops = 0, half_convolution_tflops = 0;
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -150,9 +155,13 @@ class Engine {
   virtual Status inspect_architecture(const std::string& name, const std::map<std::string, std::string>& options,
                                       InspectResult& result) = 0;
   virtual Status export_model(const ExportRequest& request) = 0;
+  // The doctor's trial: a half-precision matrix product, an NHWC convolution through cuDNN and a step of training on
+  // the card `uuid`, results checked. Fails when one of them cannot be done or is wrong. A few seconds, 200 MB of the
+  // card.
+  virtual Status try_card(const std::string& uuid, TrialFigures& figures) = 0;
 };
 
-inline constexpr int kEngineVersion = 4;  // of this header's layout
+inline constexpr int kEngineVersion = 5;  // of this header's layout
 
 // Finds torch, checks its version, opens it and the engine, once a process. `sink` receives the engine's messages.
 // Throws no_device when torch or the engine cannot be opened, naming both paths and the remedy. Thread-safe.

@@ -59,7 +59,7 @@ std::string size(std::int64_t bytes) {
 std::string describe_others(const MemoryNumbers& numbers) {
   std::string text;
   std::int64_t listed_mb = 0;
-  for (const CardProcess& process : numbers.card.others) {
+  for (const ProcessFacts& process : numbers.card.others) {
     const std::string name = process.name.empty() ? "" : fmt::format(" ({})", process.name);
     text += process.used_mb < 0 ? fmt::format("\nprocess {}{} uses it too", process.pid, name)
                                 : fmt::format("\nprocess {}{} holds {} MiB", process.pid, name, process.used_mb);

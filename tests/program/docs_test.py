@@ -59,6 +59,9 @@ class Docs(ProgramTest):
     def test_networks(self):
         self.run_page("docs/networks.md")
 
+    def test_doctor(self):
+        self.run_page("docs/doctor.md")
+
     def test_config_reference_is_the_programs_own(self):
         page = (SOURCE / "docs" / "config.md").read_text()
         self.assertEqual(self.run_program("config-reference").stdout, page, "reelgrad config-reference > docs/config.md")
