@@ -125,6 +125,7 @@ void apply(ApplyArguments& arguments) {
   refuse_output_over_input(arguments.writer.output, arguments.clip.path);
   if (arguments.writer.output == "-") arguments.writer.standard_output = console::take_stdout();
   std::unique_ptr<RestorerSession> session;
+  warn_of_left_out_card(arguments.restore.device);
   engine().open_restorer(arguments.restore, session).raise();
   const Script script = open_clip_argument(arguments.clip, card_of(*session));
   const Clip clip = input_of(script, *session);

@@ -33,6 +33,9 @@ void refuse_output_over_input(const std::filesystem::path& output, const std::fi
 // --device, --precision, --tile, --overlap and the colour overrides.
 void add_restore_options(CLI::App& command, RestoreRequest& request);
 
+// With "auto": says why, when the NVIDIA card of this machine will not be used.
+void warn_of_left_out_card(const std::string& device);
+
 // The engine, with its messages in our log; settings of the process are made before it opens.
 Engine& engine(bool deterministic = false);
 

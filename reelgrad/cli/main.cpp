@@ -7,8 +7,7 @@
 #include "reelgrad/base/log.h"
 #include "reelgrad/base/signals.h"
 #include "reelgrad/cli/commands.h"
-#include "reelgrad/doctor/diagnose.h"
-#include "reelgrad/doctor/probes.h"
+#include "reelgrad/doctor/missing_card.h"
 
 namespace reelgrad::cli {
 namespace {
@@ -25,14 +24,6 @@ constexpr const char* kDescription =
 constexpr const char* kFooter =
     "\nExit codes: 0 done, 1 failed, 2 usage or config, 3 no CUDA card or no torch, 4 out of memory, 130 interrupted.\n"
     "Messages go to stderr, results to stdout. `reelgrad COMMAND --help` explains a command.";
-
-// Why there is no card, or no PyTorch, as the doctor finds it.
-std::string explanation() {
-  ProbeOptions options = probe_options();
-  options.video = false;
-  const std::string reason = first_reason(probe_machine(options), language_from("", options.environment));
-  return reason.empty() ? "" : ". " + reason;
-}
 
 int run(int argc, char** argv) {
   CLI::App app{kDescription, "reelgrad"};
@@ -66,7 +57,7 @@ int run(int argc, char** argv) {
                            app.get_subcommands().empty() ? "" : app.get_subcommands()[0]->get_name() + " "));
     return static_cast<int>(ErrorKind::usage);
   } catch (const Error& error) {
-    log::error(error.kind() == ErrorKind::no_device ? error.what() + explanation() : error.what());
+    log::error(explained(error));
     return static_cast<int>(error.kind());
   } catch (const std::exception& error) {
     log::error(error.what());

@@ -25,7 +25,7 @@
   std::shared_ptr<Network> make_##name(const NetworkSpec& spec); \
   std::optional<NetworkSpec> detect_##name(const NamedTensors&); \
   }
-#include "architecture_list.inc"
+#include "reelgrad/nn/architecture_list.inc"
 #undef REELGRAD_ARCHITECTURE
 
 namespace reelgrad {
@@ -40,7 +40,7 @@ std::optional<NetworkSpec> detect_none(const NamedTensors&) {
 
 constexpr std::array kTable{
 #define REELGRAD_ARCHITECTURE(name) Architecture{#name, make_##name, detect_##name},
-#include "architecture_list.inc"
+#include "reelgrad/nn/architecture_list.inc"
 #undef REELGRAD_ARCHITECTURE
     Architecture{"torchscript", make_torchscript, detect_none, "file", "network.pt"},
     Architecture{"module", make_user_module, detect_none, "module", "network.so"},
