@@ -73,7 +73,7 @@ void add_restore_options(CLI::App& command, RestoreRequest& request) {
 void warn_of_left_out_card(const std::string& device) {
   if (device != "auto") return;
   const std::string why = why_card_is_left_out();
-  if (!why.empty()) log::warn(fmt::format("the processor computes, not the NVIDIA card: {}", why));
+  if (!why.empty()) log::warning(fmt::format("the processor computes, not the NVIDIA card: {}", why));
 }
 
 Engine& engine(bool deterministic) {
