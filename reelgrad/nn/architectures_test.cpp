@@ -55,7 +55,9 @@ TEST(ArchitectureTable, EveryScaleAndDefaultOfTheConfigurationIsBuilt) {
       const auto network = make_network({.arch = std::string(entry.name), .scale = scale});
       EXPECT_EQ(network->info().scale, scale) << entry.name;
       const torch::NoGradGuard no_grad;
-      EXPECT_EQ(network->forward(torch::rand({1, 3, 8, 6})).sizes(), (torch::IntArrayRef{1, 3, 8 * scale, 6 * scale}));
+      const int height = 8, width = network->info().size_multiple == 1 ? 6 : 8;
+      EXPECT_EQ(network->forward(torch::rand({1, 3, height, width})).sizes(),
+                (torch::IntArrayRef{1, 3, height * scale, width * scale}));
     }
   }
 }
@@ -150,7 +152,7 @@ TEST_F(ModelFileTest, WithMetadataThatWeCannotReadIsRefused) {
   unknown["reelgrad"].replace(unknown["reelgrad"].find("compact"), 7, "mystery");
   write_safetensors(file(), weights, unknown);
   EXPECT_THAT(error_of(ErrorKind::failed, [&] { load_model(file()); }),
-              HasSubstr("\"mystery\" (known: compact, torchscript, module)"));
+              AllOf(HasSubstr("\"mystery\" (known: compact, "), HasSubstr("torchscript, module)")));
 }
 
 }  // namespace
