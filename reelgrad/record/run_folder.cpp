@@ -171,6 +171,15 @@ void check_changes(const fs::path& folder, const Config& config) {
                          folder.string(), join(refused, ", ")));
 }
 
+// A run that is over may be looked at again; one of fewer steps was another run, with another schedule.
+void check_steps(std::int64_t done, std::int64_t steps) {
+  if (done <= steps) return;
+  fail_usage(
+      fmt::format("run.steps: {} is fewer than the {} steps that the run has done: allowed is {} (it is then "
+                  "over) or more, or --fresh to start anew",
+                  steps, done, done));
+}
+
 // The newest good checkpoint. Newer ones, all damaged, are set aside: retention must not count them as the newest.
 std::optional<fs::path> choose_checkpoint(const fs::path& folder) {
   const std::vector<StepFolder> steps = step_folders(folder);
@@ -264,6 +273,7 @@ void RunFolder::Impl::go_on(const Config& config) {
   resume_from = choose_checkpoint(folder);
   CheckpointState state;
   if (resume_from) state = read_state(*resume_from);
+  check_steps(state.step, config.run.steps);
   if (state.score) scored = {state.step, *state.score};
   cut_metrics(folder / kMetricsFile, state.step);
   write_file_atomically(folder / kConfigFile, to_toml(config));

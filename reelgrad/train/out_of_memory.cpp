@@ -18,9 +18,12 @@
 namespace reelgrad {
 namespace {
 
+constexpr const char* kHostAllocator = "can't allocate memory";  // torch's own, of the CPU
+
 // What libraries below torch say; they have no type of their own for it.
-constexpr std::array kTexts{"CUDNN_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED", "CUFFT_ALLOC_FAILED",
-                            "can't allocate memory",     "cudaErrorMemoryAllocation",  "CUDA error: out of memory"};
+constexpr std::array kTexts{"CUDNN_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED",
+                            "CUFFT_ALLOC_FAILED",        kHostAllocator,
+                            "cudaErrorMemoryAllocation", "CUDA error: out of memory"};
 
 // The size at the beginning of `text`: "20.00 MiB. …" -> bytes.
 std::int64_t parse_size(std::string_view text) {
@@ -43,7 +46,8 @@ std::optional<std::int64_t> size_behind(std::string_view text, std::string_view 
 // torch's message has the numbers of the moment; afterwards the failed step's memory counts as kept for later use.
 // "… Of the allocated memory 825 MiB is allocated by PyTorch, and 24.85 MiB is reserved by PyTorch but unallocated. …"
 void read_moment(std::string_view text, MemoryNumbers& numbers) {
-  numbers.requested = size_behind(text, "Tried to allocate ").value_or(0);
+  const auto of_the_host = size_behind(text, "you tried to allocate ");
+  numbers.requested = of_the_host ? *of_the_host : size_behind(text, "Tried to allocate ").value_or(0);
   const auto allocated = size_behind(text, "Of the allocated memory ");
   const std::size_t end = text.find(" is reserved by PyTorch but unallocated");
   if (!allocated || end == std::string_view::npos) return;
@@ -83,6 +87,13 @@ bool is_out_of_memory(const std::exception& error) {
   return std::ranges::any_of(kTexts, [&](const char* part) { return text.find(part) != std::string_view::npos; });
 }
 
+bool is_out_of_memory(const std::exception& error, torch::Device device) {
+  if (!is_out_of_memory(error) || device.is_cpu()) return is_out_of_memory(error);
+  const bool of_the_host = dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+                           std::string_view(error.what()).find(kHostAllocator) != std::string_view::npos;
+  return !of_the_host;
+}
+
 std::string first_line(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
   const std::string text = torch_error ? torch_error->what_without_backtrace() : error.what();
@@ -97,7 +108,9 @@ MemoryCause memory_cause(const MemoryNumbers& numbers) {
 }
 
 std::string describe_memory(const MemoryNumbers& numbers) {
-  std::string text = numbers.requested > 0 ? size(numbers.requested) + " were asked for; " : "";
+  std::string text = numbers.requested > 0 ? size(numbers.requested) + " were asked for" : "";
+  if (numbers.total == 0) return text;  // nothing more is known of the CPU
+  if (!text.empty()) text += "; ";
   text += fmt::format("{} of {} are free, this program uses {} and keeps {} for later use", size(numbers.free),
                       size(numbers.total), size(numbers.allocated), size(numbers.reserved - numbers.allocated));
   if (numbers.limit) text += fmt::format("; it may take {} (memory.reserve_mb)", size(*numbers.limit));

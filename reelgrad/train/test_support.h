@@ -18,8 +18,8 @@
 
 namespace reelgrad::test {
 
-// A few fixed batches in turn: sample i of step s is number (s * samples_a_step + i) modulo their count. Takes no memory
-// where they follow one another.
+// A few fixed batches in turn: sample i of step s is number (s * samples_a_step + i) modulo their count. Takes no
+// memory where they follow one another.
 class FixedBatches : public BatchSource {
  public:
   FixedBatches(torch::Tensor inputs, torch::Tensor targets, int samples_a_step)
@@ -157,6 +157,12 @@ struct StepSetup {
   LossMeter meter;
   StepOps ops;
 };
+
+// `prefix`: of the names that are left out.
+inline NamedTensors without(NamedTensors tensors, const std::string& prefix) {
+  std::erase_if(tensors, [&](const auto& item) { return item.first.starts_with(prefix); });
+  return tensors;
+}
 
 inline void expect_bit_equal(const NamedTensors& a, const NamedTensors& b) {
   ASSERT_EQ(a.size(), b.size());

@@ -349,7 +349,7 @@ struct Trainer::Impl {
     try {
       return work();
     } catch (const std::exception& error) {
-      if (!is_out_of_memory(error)) throw;
+      if (!is_out_of_memory(error, device)) throw;
     }
     steps.give_back();
     return work();
@@ -465,6 +465,11 @@ void Trainer::restore(const Snapshot& snapshot) {
 
 TrainOutcome Trainer::run(std::optional<std::int64_t> stop_at) {
   return impl_->run(stop_at);
+}
+
+std::optional<double> Trainer::replay_seconds(int times) {
+  const OwnStream stream(impl_->device);
+  return impl_->steps.replay_seconds(times);
 }
 
 std::int64_t Trainer::step() const {
