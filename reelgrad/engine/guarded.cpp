@@ -2,7 +2,7 @@
 
 #include <c10/util/Exception.h>
 
-#include <new>
+#include <string>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/train/out_of_memory.h"
@@ -11,8 +11,9 @@ namespace reelgrad {
 
 namespace {
 
-ErrorKind kind_of(const std::exception& error) {
-  return is_out_of_memory(error) ? ErrorKind::out_of_memory : ErrorKind::failed;
+std::string words_of(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
 }
 
 }  // namespace
@@ -22,12 +23,11 @@ Status status_of(std::exception_ptr failure) {
     std::rethrow_exception(failure);
   } catch (const Error& error) {
     return {false, error.kind(), error.what()};
-  } catch (const std::bad_alloc&) {
-    return {false, ErrorKind::out_of_memory, "the computer's memory is used up"};
-  } catch (const c10::Error& error) {
-    return {false, kind_of(error), error.what_without_backtrace()};
   } catch (const std::exception& error) {
-    return {false, kind_of(error), error.what()};
+    if (!is_out_of_memory(error)) return {false, ErrorKind::failed, words_of(error)};
+    const bool of_a_card = is_out_of_memory(error, torch::kCUDA);
+    return {false, ErrorKind::out_of_memory,
+            (of_a_card ? "" : "the computer's memory is used up: ") + first_line(error)};
   } catch (...) {
     return {false, ErrorKind::failed, "an unknown error"};
   }

@@ -65,13 +65,13 @@ void FittedSteps::fit(std::int64_t step, const std::function<void()>& work) {
       buffers.emplace(network_.buffers());
       return work();
     } catch (const std::exception& error) {
-      if (is_out_of_memory(error, device_)) {
+      if (dynamic_cast<const Error*>(&error) != nullptr) {
+        other = std::current_exception();  // a frame, say: the card is well
+      } else if (is_out_of_memory(error, device_)) {
         why = numbers_of(error);
       } else if (is_out_of_memory(error)) {
         of_the_host = true;
         why = first_line(error);
-      } else if (dynamic_cast<const Error*>(&error) != nullptr) {
-        other = std::current_exception();  // a frame, say: the card is well
       } else {
         throw;
       }

@@ -173,6 +173,19 @@ TEST(FittedSteps, SayWhatWouldHelpWhenNothingIsLeftToTry) {
   }
 }
 
+// A script's own lack of memory is no reason for a smaller step.
+TEST(FittedSteps, AFrameThatCannotBeHadForWantOfMemoryIsNoReasonToAdapt) {
+  struct LargeFrames : BatchSource {
+    Batch next(std::int64_t, int, int) override {
+      throw Error(ErrorKind::out_of_memory, "a.vpy, output 0: frame 7: MemoryError");
+    }
+  } batches;
+  Training training(config_of(4, 1), batches, test::small_network(1));
+  const MemoryPlan plan = training.steps.plan();
+  EXPECT_THROW(training.steps.run(0), Error);
+  EXPECT_EQ(training.steps.plan(), plan);
+}
+
 class FittedStepsGpuTest : public testing::Test {
  protected:
   void SetUp() override {

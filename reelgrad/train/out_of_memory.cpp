@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <new>
 #include <optional>
+#include <span>
 #include <string_view>
+#include <system_error>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/text.h"
@@ -18,12 +21,24 @@
 namespace reelgrad {
 namespace {
 
-constexpr const char* kHostAllocator = "can't allocate memory";  // torch's own, of the CPU
+// What the CPU's allocator says, and oneDNN, which refuses by other words what it cannot do.
+constexpr std::array kHostTexts{"can't allocate memory", "could not create a primitive", "could not create a memory"};
 
 // What libraries below torch say; they have no type of their own for it.
-constexpr std::array kTexts{"CUDNN_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED",
-                            "CUFFT_ALLOC_FAILED",        kHostAllocator,
+constexpr std::array kTexts{"CUDNN_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED", "CUFFT_ALLOC_FAILED",
                             "cudaErrorMemoryAllocation", "CUDA error: out of memory"};
+
+bool has_one_of(std::string_view text, std::span<const char* const> parts) {
+  return std::ranges::any_of(parts, [&](const char* part) { return text.find(part) != std::string_view::npos; });
+}
+
+// A thread that cannot be started lacks memory for its stack, or is one too many.
+bool is_of_the_host(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  const auto* refused = dynamic_cast<const std::system_error*>(&error);
+  if (refused != nullptr && refused->code() == std::errc::resource_unavailable_try_again) return true;
+  return has_one_of(error.what(), kHostTexts);
+}
 
 // The size at the beginning of `text`: "20.00 MiB. …" -> bytes.
 std::int64_t parse_size(std::string_view text) {
@@ -81,17 +96,12 @@ std::string describe_others(const MemoryNumbers& numbers) {
 
 bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
   if (const auto* ours = dynamic_cast<const Error*>(&error)) return ours->kind() == ErrorKind::out_of_memory;
-  const std::string_view text = error.what();
-  return std::ranges::any_of(kTexts, [&](const char* part) { return text.find(part) != std::string_view::npos; });
+  return is_of_the_host(error) || has_one_of(error.what(), kTexts);
 }
 
 bool is_out_of_memory(const std::exception& error, torch::Device device) {
-  if (!is_out_of_memory(error) || device.is_cpu()) return is_out_of_memory(error);
-  const bool of_the_host = dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
-                           std::string_view(error.what()).find(kHostAllocator) != std::string_view::npos;
-  return !of_the_host;
+  return is_out_of_memory(error) && (device.is_cpu() || !is_of_the_host(error));
 }
 
 std::string first_line(const std::exception& error) {

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <new>
+#include <system_error>
 
 #include "reelgrad/train/memory_plan.h"
 
@@ -69,6 +70,8 @@ TEST(IsOutOfMemory, KnowsTheLibrariesWords) {
   EXPECT_TRUE(is_out_of_memory(std::bad_alloc()));
   EXPECT_TRUE(is_out_of_memory(std::runtime_error("cuDNN error: CUDNN_STATUS_ALLOC_FAILED")));
   EXPECT_TRUE(is_out_of_memory(std::runtime_error("DefaultCPUAllocator: can't allocate memory: you tried")));
+  EXPECT_TRUE(is_out_of_memory(std::runtime_error("could not create a primitive")));  // oneDNN
+  EXPECT_TRUE(is_out_of_memory(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))));
   EXPECT_FALSE(is_out_of_memory(std::runtime_error("CUDA error: an illegal memory access was encountered")));
 }
 
