@@ -8,6 +8,7 @@
 #include <cmath>
 #include <future>
 #include <string_view>
+#include <system_error>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
@@ -311,7 +312,12 @@ void RunFolder::validation(const ValidationRecord& record) {
   // Seconds for a large picture, in which training goes on.
   const fs::path file = impl_->folder / kPreviewFolder / (step_name(record.step) + ".png");
   if (impl_->preview.valid()) impl_->preview.wait();
-  impl_->preview = std::async(std::launch::async, [file, image = record.preview] { try_to_write_png(file, image); });
+  const auto write = [file, image = record.preview] { try_to_write_png(file, image); };
+  try {
+    impl_->preview = std::async(std::launch::async, write);
+  } catch (const std::system_error&) {  // the system starts no thread
+    write();
+  }
 }
 
 void RunFolder::checkpoint(const Snapshot& snapshot) {

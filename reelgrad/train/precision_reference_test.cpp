@@ -303,7 +303,8 @@ TEST(Tf32Gpu, HasTheEffectThatItHasInPyTorch) {
     return (ours.cpu().to(torch::kFloat64) - exact).abs().max().item<double>() / exact.abs().max().item<double>();
   };
   const torch::Tensor exact_conv = at::conv2d(a, w, {}, 1, at::IntArrayRef{1}), exact_product = m.mm(m);
-  apply_determinism(true);
+  at::globalContext().setDeterministicCuDNN(true);
+  at::globalContext().setBenchmarkCuDNN(false);
   std::string ours;
   for (const bool allowed : {false, true}) {
     apply_tf32(allowed);
