@@ -2,8 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <new>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/base/last_words.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/base/signals.h"
 #include "reelgrad/cli/commands.h"
@@ -59,6 +61,9 @@ int run(int argc, char** argv) {
   } catch (const Error& error) {
     log::error(explained(error));
     return static_cast<int>(error.kind());
+  } catch (const std::bad_alloc&) {
+    log::error("the computer's memory is used up");
+    return static_cast<int>(ErrorKind::out_of_memory);
   } catch (const std::exception& error) {
     log::error(error.what());
     return static_cast<int>(ErrorKind::failed);
@@ -70,5 +75,6 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   reelgrad::install_stop_signals();
+  reelgrad::install_last_words();
   return reelgrad::cli::run(argc, argv);
 }

@@ -61,6 +61,7 @@ struct TrainRequest {
   Config config;
   RunMode mode = RunMode::start;
   std::optional<std::int64_t> stop_at;
+  bool time_replay = false;  // after the run, for a benchmark
 };
 
 struct TrainResult {
@@ -70,6 +71,7 @@ struct TrainResult {
   std::filesystem::path run_folder;
   double best_psnr_rgb = 0;  // 0: never validated
   std::int64_t best_step = 0;
+  std::optional<double> replay_seconds;  // a step's graph alone, where that was asked for and steps are captured
 };
 
 struct ClipArgument {
@@ -161,7 +163,7 @@ class Engine {
   virtual Status try_card(const std::string& uuid, TrialFigures& figures) = 0;
 };
 
-inline constexpr int kEngineVersion = 5;  // of this header's layout
+inline constexpr int kEngineVersion = 6;  // of this header's layout
 
 // Finds torch, checks its version, opens it and the engine, once a process. `sink` receives the engine's messages.
 // Throws no_device when torch or the engine cannot be opened, naming both paths and the remedy. Thread-safe.

@@ -26,6 +26,8 @@
 namespace reelgrad {
 namespace {
 
+constexpr int kTimedReplays = 200;
+
 OpenOptions with_progress(Observer& observer) {
   return {.on_progress = [&observer](const std::string& text) { observer.status(text); }};
 }
@@ -194,7 +196,7 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
   logged([&] {
     std::optional<Snapshot> resumed;
     if (request.mode == RunMode::resume) resumed = folder.resume_point();
-    if (resumed && resumed->step >= config.run.steps) {
+    if (resumed && resumed->step == config.run.steps) {
       log::info(
           fmt::format("all {} steps are done already; with a larger run.steps the run would go on", resumed->step));
     }
@@ -224,6 +226,7 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
     log::write_to_files(log::Level::info,
                         fmt::format("{} at step {}", result.interrupted ? "interrupted" : "done", result.step));
     result.stopped_early = outcome == TrainOutcome::stopped_at;
+    if (request.time_replay && !result.interrupted) result.replay_seconds = trainer.replay_seconds(kTimedReplays);
   });
 }
 

@@ -19,13 +19,22 @@ namespace {
 
 constexpr int kFallbackRadius = 64;  // pixels, where the measured one is larger
 
+// What a file is that torch cannot load, from torch's words of it.
+std::string_view loading_failure(std::string_view text) {
+  // An archive without code, or with a part of one.
+  if (text.find("constants.pkl") != std::string_view::npos) {
+    return "it holds what torch.save writes: weights or an object of Python, but no network's code";
+  }
+  if (text.find("zip archive") != std::string_view::npos) return "no archive of torch's, or a damaged one";
+  return text.substr(0, text.find('\n'));
+}
+
 torch::jit::Module load_script(const std::string& file, const std::string& what) {
   try {
     return torch::jit::load(file, torch::kCPU);
   } catch (const std::exception& error) {
-    const std::string_view text = error.what();
     fail_usage(fmt::format("{} is not a TorchScript file ({}): make one with torch.jit.script(network).save(file)",
-                           what, text.substr(0, text.find_first_of("\n"))));
+                           what, loading_failure(error.what())));
   }
 }
 
