@@ -1,9 +1,11 @@
 """Reference for spandrel_testing.cpp: what spandrel makes of a network that we wrote.
 
-usage: spandrel_reference.py FOLDER
-Reads FOLDER/model.safetensors and FOLDER/input.safetensors ("input", "weights"); writes FOLDER/facts.json (what spandrel takes it for),
+usage: spandrel_reference.py FOLDER --strict|--renames
+Reads FOLDER/model.safetensors and FOLDER/input.safetensors ("input", "weights", "zeros"); writes FOLDER/facts.json (what
+spandrel takes it for, and its operations on "zeros"),
 FOLDER/output.safetensors ("output" in evaluation; in training and float64 "gradient.KEY" of the sum of output times
 weights; "output_of_theirs") and FOLDER/theirs.safetensors, spandrel's network with random weights of its own.
+--renames: spandrel's keys are not the file's.
 """
 import json
 import pathlib
@@ -20,21 +22,21 @@ def output_of(network, image):
         return network.eval()(image)
 
 
-def main(folder):
+def main(folder, strict):
     torch.manual_seed(11)
     inputs = safetensors.torch.load_file(folder / "input.safetensors")
     descriptor = ModelLoader(device="cpu").load_from_file(folder / "model.safetensors")
     network = descriptor.model
     # spandrel loads strictly; this is about what it fills in by itself.
-    network.load_state_dict(safetensors.torch.load_file(folder / "model.safetensors"), strict=True)
+    if strict:
+        network.load_state_dict(safetensors.torch.load_file(folder / "model.safetensors"), strict=True)
     state = network.state_dict()
-    side = 64
     with FlopCounterMode(display=False) as counter:
-        output_of(network, inputs["input"].new_zeros(1, inputs["input"].shape[1], side, side))
+        output_of(network, inputs["zeros"])
     facts = {
         "id": descriptor.architecture.id,
         "scale": descriptor.scale,
-        "flops_per_input_pixel": counter.get_total_flops() / side**2,
+        "flops_per_input_pixel": counter.get_total_flops() / (inputs["zeros"].shape[-1] * inputs["zeros"].shape[-2]),
         "values": sum(tensor.numel() for tensor in state.values()),
     }
     (folder / "facts.json").write_text(json.dumps(facts))
@@ -44,6 +46,9 @@ def main(folder):
     for parameter in network.parameters():
         parameter.requires_grad_(True)
     network.double().train()
+    for module in network.modules():
+        if type(module).__name__ == "DropPath":
+            module.eval()
     (network(inputs["input"].double()) * inputs["weights"].double()).sum().backward()
     for key, parameter in network.named_parameters():
         if parameter.grad is not None:
@@ -59,4 +64,4 @@ def main(folder):
     safetensors.torch.save_file(results, folder / "output.safetensors")
 
 
-main(pathlib.Path(sys.argv[1]))
+main(pathlib.Path(sys.argv[1]), sys.argv[2] == "--strict")
