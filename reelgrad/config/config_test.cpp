@@ -196,8 +196,7 @@ TEST_F(ConfigFile, ListsOfIntegersAreArchitecturesOptions) {
   const std::string text = to_toml(config);
   EXPECT_THAT(text, HasSubstr("\ndepths = [2, 3]\nheads = [6, 5]\n"));
   EXPECT_THAT(differences(parse_config(text, "other.toml", "/"), config), IsEmpty());
-  EXPECT_THAT(config_reference(),
-              HasSubstr("| `depths` | an array of integers from 1 to 256 | `[6, 6, 6, 6]` |"));
+  EXPECT_THAT(config_reference(), HasSubstr("| `depths` | an array of integers from 1 to 256 | `[6, 6, 6, 6]` |"));
   const std::string model = "[model]\narch = \"swinir\"\n";
   EXPECT_EQ(error_after_data(model + "depths = 6"),
             "train.toml:5: model.depths: 6 is an integer, allowed: an array of integers from 1 to 256");

@@ -82,8 +82,7 @@ bool is_allowed(const ArchitectureOption& option, const std::string& value) {
   if (option.kind == "file") return !value.empty();
   if (option.kind == "bool") return is_one_of(value, "true|false");
   if (option.kind == "choice") return is_one_of(value, option.allowed);
-  const std::vector<std::string> numbers =
-      option.kind == "ints" ? split(value, ',') : std::vector<std::string>{value};
+  const std::vector<std::string> numbers = option.kind == "ints" ? split(value, ',') : std::vector<std::string>{value};
   return std::ranges::all_of(numbers, [&](const std::string& number) { return is_number_in(number, option.allowed); });
 }
 

@@ -41,7 +41,7 @@ def main(folder, strict):
     }
     (folder / "facts.json").write_text(json.dumps(facts))
 
-    results = {"output": output_of(network, inputs["input"]).clone()}
+    results = {"output": output_of(network, inputs["input"]).contiguous()}
 
     for parameter in network.parameters():
         parameter.requires_grad_(True)
@@ -58,7 +58,7 @@ def main(folder, strict):
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.03)
-    results["output_of_theirs"] = output_of(network, inputs["input"]).clone()
+    results["output_of_theirs"] = output_of(network, inputs["input"]).contiguous()
     theirs = {key: value.clone().contiguous() for key, value in network.state_dict().items()}
     safetensors.torch.save_file(theirs, folder / "theirs.safetensors")
     safetensors.torch.save_file(results, folder / "output.safetensors")

@@ -16,8 +16,8 @@ namespace {
 using Tensors = std::vector<torch::Tensor>;
 
 struct NafnetOptions {
-  int channels = 3;  // in and out
-  int width = 32;    // features of the first level; twice as many on each below
+  int channels = 3;                        // in and out
+  int width = 32;                          // features of the first level; twice as many on each below
   std::vector<int> encoders{1, 1, 1, 28};  // blocks of each level, on the way down
   int middle = 1;                          // blocks of the lowest level
   std::vector<int> decoders{1, 1, 1, 1};   // on the way up, from below

@@ -425,8 +425,9 @@ void Swinir::add_upsampler() {
     case Upsampler::nearest:
       wide_conv();
       for (int i = 1; i <= log2_of(upscale); ++i) {
-        upsampler_.emplace_back(
-            [](const torch::Tensor& x) { return at::upsample_nearest2d(x, {x.size(2) * 2, x.size(3) * 2}); });
+        upsampler_.emplace_back([](const torch::Tensor& x) {
+          return at::upsample_nearest2d(x, {x.size(2) * 2, x.size(3) * 2});
+        });
         conv_then(fmt::format("conv_up{}", i), kWide, kWide, Activation::leaky_relu_02);
       }
       conv_then("conv_hr", kWide, kWide, Activation::leaky_relu_02);

@@ -14,7 +14,7 @@ using Options = std::map<std::string, std::string>;
 // Two groups: of two blocks and of three, so that the second kind of window ends one and begins none.
 NetworkSpec small_swinir(int scale, const std::string& upsampler, Options others = {},
                          NetworkColor color = NetworkColor::rgb) {
-  Options options{{"features", "12"}, {"depths", "2,3"}, {"heads", "2,3"},           {"window", "4"},
+  Options options{{"features", "12"},     {"depths", "2,3"}, {"heads", "2,3"},        {"window", "4"},
                   {"mlp_features", "20"}, {"img_size", "8"}, {"upsampler", upsampler}};
   others.merge(options);
   return {.arch = "swinir", .scale = scale, .color = color, .options = std::move(others)};
@@ -43,8 +43,8 @@ TEST(SwinirSpandrel, ShuffledByThree) {
 
 TEST(SwinirSpandrel, NearestWithThreeConvolutions) {
   expect_spandrels(small_swinir(4, "nearest+conv", {{"resi_connection", "3conv"}}));
-  expect_spandrels(small_swinir(8, "nearest+conv", {{"resi_connection", "3conv"}, {"depths", "1"}, {"heads", "1"},
-                                                    {"img_size", "0"}}));
+  expect_spandrels(small_swinir(8, "nearest+conv",
+                                {{"resi_connection", "3conv"}, {"depths", "1"}, {"heads", "1"}, {"img_size", "0"}}));
 }
 
 TEST(SwinirSpandrel, Denoising) {
@@ -54,7 +54,8 @@ TEST(SwinirSpandrel, Denoising) {
 
 // Windows of 7 mean that the network sees values up to 255.
 TEST(SwinirSpandrel, JpegWithWindowsOf7) {
-  expect_spandrels(small_swinir(1, "none", {{"window", "7"}, {"img_size", "126"}, {"depths", "2"}, {"heads", "4"}}), 21, 9);
+  expect_spandrels(small_swinir(1, "none", {{"window", "7"}, {"img_size", "126"}, {"depths", "2"}, {"heads", "4"}}), 21,
+                   9);
 }
 
 // spandrel pads folded pictures to too little, so that they need the right size from the start.
@@ -115,8 +116,7 @@ TEST(Swinir, ParameterCountsOfLargerOnesAreSpandrels) {
     return test::count_trained({.arch = "swinir", .scale = scale, .color = color, .options = std::move(options)});
   };
   const auto medium = [](const char* upsampler) {
-    return Options{
-        {"features", "180"}, {"depths", "6,6,6,6,6,6"}, {"heads", "6,6,6,6,6,6"}, {"upsampler", upsampler}};
+    return Options{{"features", "180"}, {"depths", "6,6,6,6,6,6"}, {"heads", "6,6,6,6,6,6"}, {"upsampler", upsampler}};
   };
   EXPECT_EQ(count(2, medium("pixelshuffle")), 11'752'487);
   EXPECT_EQ(count(3, medium("pixelshuffle")), 11'937'127);
@@ -136,7 +136,8 @@ TEST(Swinir, StartsAsThePapersDoes) {
   const NamedTensors state = state_dict(*network);
   const std::map<std::string, torch::Tensor> tensors(state.begin(), state.end());
   const std::string block = "layers.1.residual_group.blocks.1.";
-  for (const char* key : {"attn.qkv.weight", "attn.proj.weight", "mlp.fc1.weight", "attn.relative_position_bias_table"}) {
+  for (const char* key :
+       {"attn.qkv.weight", "attn.proj.weight", "mlp.fc1.weight", "attn.relative_position_bias_table"}) {
     const torch::Tensor values = tensors.at(block + key);
     EXPECT_NEAR(values.std().item<double>(), 0.02, 0.002) << key;
     EXPECT_NEAR(values.mean().item<double>(), 0, 0.002) << key;
