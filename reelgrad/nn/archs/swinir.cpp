@@ -461,10 +461,10 @@ int upsampler_radius(const SwinirOptions& options) {
   return static_cast<int>(std::ceil(radius + 2.0 / upscale));
 }
 
-// By the pixel at `place` of a window, from the last layer back to the first.
-Seen seen_by(const SwinirOptions& options, int place) {
+// By a window's pixels, from the last layer back to the first.
+Seen seen_by_a_window(const SwinirOptions& options) {
   const int convs = options.three_convs ? 2 : 1;
-  Seen seen{place, place};
+  Seen seen{0, options.window - 1};
   seen.grow(upsampler_radius(options) + convs);
   for (std::size_t group = options.depths.size(); group-- > 0;) {
     seen.grow(convs);
@@ -476,12 +476,10 @@ Seen seen_by(const SwinirOptions& options, int place) {
   return seen;
 }
 
+// As if a pixel at a window's edge saw what any of the window's does: tiles are of whole windows.
 NetworkInfo Swinir::info() const {
-  int radius = 0;
-  for (int place = 0; place < options_.window; ++place) {
-    const Seen seen = seen_by(options_, place);
-    radius = std::max({radius, place - seen.first, seen.last - place});
-  }
+  const Seen seen = seen_by_a_window(options_);
+  const int radius = std::max(options_.window - 1 - seen.first, seen.last);
   return {.scale = options_.scale,
           .in_channels = options_.channels,
           .out_channels = options_.channels,
