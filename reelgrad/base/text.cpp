@@ -140,6 +140,16 @@ std::string string_literal(std::string_view text) {
   return out + "\"";
 }
 
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> words;
+  for (;;) {
+    const std::size_t end = text.find(separator);
+    words.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) return words;
+    text.remove_prefix(end + 1);
+  }
+}
+
 std::string join(std::span<const std::string> words, std::string_view separator) {
   return fmt::format("{}", fmt::join(words.begin(), words.end(), separator));
 }

@@ -22,6 +22,9 @@ std::string format_bytes(std::uintmax_t bytes);  // "812 B", "3.4 MiB"
 // character.
 std::string string_literal(std::string_view text);
 
+// The words between the separators, of which there is one more than of those.
+std::vector<std::string> split(std::string_view text, char separator);
+
 std::string join(std::span<const std::string> words, std::string_view separator);
 
 // A range of frames `a:b`, `a:`, `:b`: [begin, end). Values in (0, 1) with a decimal point are fractions of the clip

@@ -67,6 +67,11 @@ TEST(Text, Joins) {
   EXPECT_EQ(join({}, ", "), "");
 }
 
+TEST(Text, Splits) {
+  EXPECT_EQ(split("a|b||c", '|'), (std::vector<std::string>{"a", "b", "", "c"}));
+  EXPECT_EQ(split("", ','), std::vector<std::string>{""});
+}
+
 TEST(FrameRange, Parses) {
   EXPECT_EQ(parse_frame_range("10:20", 100, "--frames"), (FrameRange{10, 20}));
   EXPECT_EQ(parse_frame_range("10:", 100, "--frames"), (FrameRange{10, 100}));

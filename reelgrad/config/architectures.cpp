@@ -43,6 +43,12 @@ constexpr std::array<ArchitectureOption, 6> kEsrganOptions{{
     {"keys", "choice", "model", "model|body|RRDB_trunk",
      "names of the weights: as traiNNer-redux, BasicSR and neosr, or BSRGAN have them"},
 }};
+constexpr std::array<ArchitectureOption, 4> kNafnetOptions{{
+    {"width", "int", "32", "1..1024", "channels of the first level; twice as many on each below"},
+    {"enc_blk_nums", "ints", "1,1,1,28", "1..1024", "blocks of each level on the way down; 2, 2, 4, 8 for denoising"},
+    {"middle_blk_num", "int", "1", "1..1024", "blocks of the lowest level; 12 for denoising"},
+    {"dec_blk_nums", "ints", "1,1,1,1", "1..1024", "blocks of each level on the way up; 2, 2, 2, 2 for denoising"},
+}};
 constexpr std::array<ArchitectureOption, 7> kRealPlksrOptions{{
     {"features", "int", "64", "1..1024", "channels of the hidden layers"},
     {"blocks", "int", "28", "1..1024", "residual blocks"},
@@ -52,6 +58,20 @@ constexpr std::array<ArchitectureOption, 7> kRealPlksrOptions{{
     {"norm", "choice", "layer", "layer|group",
      "layer: as traiNNer-redux has it; group: as neosr does, for whole pictures"},
     {"upsampler", "choice", "pixelshuffle", "pixelshuffle|dysample", "the last layer"},
+}};
+constexpr std::array<ArchitectureOption, 10> kSwinirOptions{{
+    {"features", "int", "60", "1..4096", "channels of the blocks; 180 in the paper's large networks"},
+    {"depths", "ints", "6,6,6,6", "1..256", "transformer blocks of each group"},
+    {"heads", "ints", "6,6,6,6", "1..256", "of attention, in each group; features must be a multiple"},
+    {"window", "int", "8", "2..64", "side of the windows of attention; 7: as in the paper's JPEG networks"},
+    {"mlp_features", "int", "0", "0..65536", "channels between a block's two layers; 0: twice the features"},
+    {"upsampler", "choice", "pixelshuffledirect", "pixelshuffledirect|pixelshuffle|nearest+conv|none",
+     "the last layers: for speed, for quality, for pictures of any origin, at scale 1"},
+    {"resi_connection", "choice", "1conv", "1conv|3conv", "convolutions after each group"},
+    {"unshuffle", "int", "1", "1..8", "first fold the picture by it, for speed"},
+    {"img_size", "int", "0", "0..4096",
+     "side of the pictures whose masks are in the file, for other readers; 0: 64, or near it"},
+    {"drop_path", "int", "10", "0..90", "percent of the pictures that the last block leaves out in training"},
 }};
 constexpr std::array<ArchitectureOption, 2> kSpanOptions{{
     {"features", "int", "48", "1..1024", "channels of the hidden layers; 52 in traiNNer-redux"},
@@ -70,14 +90,16 @@ constexpr std::array<ArchitectureOption, 1> kModuleOptions{{
     {"module", "file", "", "a shared library", "the network, built against reelgrad/nn/module.h"},
 }};
 
-constexpr std::array<ArchitectureEntry, 8> kArchitectures{{
+constexpr std::array<ArchitectureEntry, 10> kArchitectures{{
     {"compact", "SRVGGNetCompact: plain 3x3 convolutions and one pixel shuffle, made for speed", kCompactScales,
      kCompactOptions},
     {"dncnn", "DnCNN and FDnCNN: plain 3x3 convolutions that find the noise", kSameSize, kDncnnOptions},
     {"drunet", "DRUNet: a deep residual U-Net that removes noise of a given level", kSameSize, kDrunetOptions},
     {"esrgan", "ESRGAN's RRDBNet, and Real-ESRGAN's: dense blocks, large and slow", kEsrganScales, kEsrganOptions},
+    {"nafnet", "NAFNet: a U without activations, for denoising and deblurring", kSameSize, kNafnetOptions},
     {"realplksr", "RealPLKSR: large kernels on a part of the channels", kShuffleScales, kRealPlksrOptions},
     {"span", "SPAN: parameter-free attention, made for speed", kShuffleScales, kSpanOptions},
+    {"swinir", "SwinIR: transformer blocks within windows", kShuffleScales, kSwinirOptions},
     {"torchscript", "A network of your own in PyTorch, in a TorchScript file", kOwnScales, kTorchScriptOptions},
     {"module", "A network of your own in C++, in a shared library", kOwnScales, kModuleOptions, /*takes_args=*/true},
 }};

@@ -8,9 +8,9 @@ namespace reelgrad {
 
 struct ArchitectureOption {
   std::string_view name;
-  std::string_view kind;  // "int" | "bool" | "choice" | "file": a path, which must be given
-  std::string_view default_value;
-  std::string_view allowed;  // "1..1024", or "a|b|c"; of a file: what it is
+  std::string_view kind;           // "int" | "ints" | "bool" | "choice" | "file": a path, which must be given
+  std::string_view default_value;  // of ints: "6,6,6"
+  std::string_view allowed;        // "1..1024", of ints each; or "a|b|c"; of a file: what it is
   std::string_view help;
 };
 

@@ -144,7 +144,7 @@ TEST_F(ConfigFile, WrongTypesSayWhatIsAllowed) {
   EXPECT_EQ(error_after_data("[optimizer]\nlr = \"2e-4\""),
             "train.toml:4: optimizer.lr: \"2e-4\" is a string, allowed: a number above 0 up to 10");
   EXPECT_EQ(error_after_data("[schedule]\nmilestones = 5"),
-            "train.toml:4: schedule.milestones: 5 is an integer, allowed: an array of integers");
+            "train.toml:4: schedule.milestones: 5 is an integer, allowed: an array of integers from 1 to 1000000000");
   EXPECT_EQ(
       error_of("[data]\nscript = 5"),
       "train.toml:2: data.script: 5 is an integer, allowed: a path, or a table { path, weight, start, end, args }");
@@ -186,6 +186,25 @@ TEST_F(ConfigFile, ArchitecturesAreCheckedWithoutTheirNetworks) {
   EXPECT_THAT(error_after_data("[model]\nactivation = \"prel\""), HasSubstr("(did you mean \"prelu\"?)"));
   EXPECT_EQ(find_architecture("compact")->options.size(), 3u);
   EXPECT_EQ(find_architecture("nothing"), nullptr);
+}
+
+TEST_F(ConfigFile, ListsOfIntegersAreArchitecturesOptions) {
+  const std::string swinir = minimal_ + "[model]\narch = \"swinir\"\n";
+  const Config config = parse(swinir + "depths = [2, 3]\n", {"model.heads=[6, 5]"});
+  EXPECT_EQ(config.model.options.at("depths"), "2,3");
+  EXPECT_EQ(config.model.options.at("heads"), "6,5");
+  EXPECT_EQ(parse(swinir).model.options.at("depths"), "6,6,6,6");
+  const std::string text = to_toml(config);
+  EXPECT_THAT(text, HasSubstr("\ndepths = [2, 3]\nheads = [6, 5]\n"));
+  EXPECT_THAT(differences(parse_config(text, "other.toml", "/"), config), IsEmpty());
+  EXPECT_THAT(config_reference(), HasSubstr("| `depths` | an array of integers from 1 to 256 | `[6, 6, 6, 6]` |"));
+  const std::string model = "[model]\narch = \"swinir\"\n";
+  EXPECT_EQ(error_after_data(model + "depths = 6"),
+            "train.toml:5: model.depths: 6 is an integer, allowed: an array of integers from 1 to 256");
+  EXPECT_EQ(error_after_data(model + "depths = []"),
+            "train.toml:5: model.depths: an empty array, allowed: an array of integers from 1 to 256");
+  EXPECT_THAT(error_after_data(model + "depths = [6, 0]"),
+              HasSubstr("model.depths[1]: 0 is out of range, allowed: an integer from 1 to 256"));
 }
 
 TEST_F(ConfigFile, NetworksOfTheUsersOwnNeedTheirFile) {

@@ -54,32 +54,25 @@ bool is_checkpointing(std::string_view text) {
   return error == std::errc{} && end == text.data() + text.size() && segments >= 1 && segments <= 4096;
 }
 
-std::vector<std::string> split_choices(std::string_view choices) {
-  std::vector<std::string> words;
-  for (;;) {
-    const std::size_t bar = choices.find('|');
-    words.emplace_back(choices.substr(0, bar));
-    if (bar == std::string_view::npos) return words;
-    choices.remove_prefix(bar + 1);
-  }
-}
-
 std::string allowed_integer(const Field& field) {
   return allowed_interval("an integer", field);
+}
+std::string allowed_integers(const Field& field) {
+  return allowed_interval("an array of integers", field);
 }
 std::string allowed_number(const Field& field) {
   return allowed_interval("a number", field);
 }
 
 std::string allowed_string(const Field& field) {
-  if (!field.choices.empty()) return "one of " + join(split_choices(field.choices), ", ");
+  if (!field.choices.empty()) return "one of " + join(split(field.choices, '|'), ", ");
   return field.accepts ? std::string(field.accepted) : "a string";
 }
 
 Field field_of(const ArchitectureOption& option) {
   Field field{.key = option.name, .help = option.help};
   if (option.kind == "choice") field.choices = option.allowed;
-  if (option.kind == "int") {
+  if (option.kind == "int" || option.kind == "ints") {
     const std::size_t dots = option.allowed.find("..");
     const char* end = option.allowed.data() + option.allowed.size();
     std::from_chars(option.allowed.data(), option.allowed.data() + dots, field.min);

@@ -334,15 +334,13 @@ void sections(V& v, Config& c) {
   v.section("checkpoint", "When the run is saved.", c.checkpoint);
 }
 
-// "auto|off" -> {"auto", "off"}
-std::vector<std::string> split_choices(std::string_view choices);
-
 // What a key allows, in words: "an integer from 1 to 65536".
 std::string allowed_integer(const Field& field);
+std::string allowed_integers(const Field& field);
 std::string allowed_number(const Field& field);
 std::string allowed_string(const Field& field);
 
-// An architecture's option as the field it is: kind "int", "bool" or "choice".
+// An architecture's option as the field it is: kind "int", "ints", "bool" or "choice".
 struct ArchitectureOption;
 Field field_of(const ArchitectureOption& option);
 

@@ -46,6 +46,12 @@ std::string to_text(const std::vector<ScriptConfig>& scripts);
 std::string to_text(const std::vector<PairsConfig>& pairs);
 std::string to_text(const std::vector<ParameterGroupConfig>& groups);
 
+// Of an option, whose value is text: as TOML.
+std::string to_text(const ArchitectureOption& option, std::string_view value) {
+  if (option.kind == "choice" || option.kind == "file") return string_literal(value);
+  return option.kind == "ints" ? fmt::format("[{}]", join(split(value, ','), ", ")) : std::string(value);
+}
+
 struct Entry {
   std::string section, key, value;
 };
@@ -64,8 +70,7 @@ class Printer {
     for (const ArchitectureOption& option : entry->options) {
       const auto set = model.options.find(std::string(option.name));
       const std::string text(set == model.options.end() ? option.default_value : set->second);
-      const bool quoted = option.kind == "choice" || option.kind == "file";
-      entries_.push_back({section_, std::string(option.name), quoted ? string_literal(text) : text});
+      entries_.push_back({section_, std::string(option.name), to_text(option, text)});
     }
   }
 
@@ -130,8 +135,8 @@ std::string allowed_of(const std::filesystem::path&, const Field&) {
 std::string allowed_of(const std::map<std::string, std::string>&, const Field&) {
   return "a table of variables";
 }
-std::string allowed_of(const std::vector<std::int64_t>&, const Field&) {
-  return "an array of integers";
+std::string allowed_of(const std::vector<std::int64_t>&, const Field& field) {
+  return allowed_integers(field);
 }
 std::string allowed_of(const std::vector<ScriptConfig>&, const Field&) {
   return "a path, or an array of paths and tables { path, weight, start, end, args }";
@@ -194,13 +199,13 @@ class Reference {
   static std::string allowed_of_option(const ArchitectureOption& option, const Field& field) {
     if (option.kind == "file") return "a path";
     if (option.kind == "choice") return allowed_string(field);
+    if (option.kind == "ints") return allowed_integers(field);
     return option.kind == "int" ? allowed_integer(field) : "true or false";
   }
 
   static std::string default_of_option(const ArchitectureOption& option) {
     if (option.kind == "file") return "required";
-    const bool quoted = option.kind == "choice";
-    return fmt::format("`{}`", quoted ? string_literal(option.default_value) : std::string(option.default_value));
+    return fmt::format("`{}`", to_text(option, option.default_value));
   }
 
   void heading(std::string_view title, std::string_view help) {

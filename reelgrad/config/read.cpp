@@ -117,7 +117,7 @@ class Reader {
     if (!text && field.may_be_integer && node.is_integer()) text = std::to_string(node.as_integer()->get());
     if (!text) return report_type(node, key, allowed_string(field));
     if (!field.choices.empty()) {
-      const auto known = split_choices(field.choices);
+      const auto known = split(field.choices, '|');
       if (std::ranges::find(known, *text) == known.end()) {
         return source_.report(key, fmt::format("unknown \"{}\"{}", *text, hint(*text, known)));
       }
@@ -144,7 +144,7 @@ class Reader {
 
   void read(const toml::node& node, const std::string& key, std::vector<std::int64_t>& value, const Field& field) {
     const toml::array* array = node.as_array();
-    if (!array) return report_type(node, key, "an array of integers");
+    if (!array) return report_type(node, key, allowed_integers(field));
     value.clear();
     for (std::size_t i = 0; i < array->size(); ++i) {
       read((*array)[i], fmt::format("{}[{}]", key, i), value.emplace_back(), field);
@@ -292,9 +292,20 @@ class Reader {
       (*this)(value, field);
       return value ? "true" : "false";
     }
+    if (option.kind == "ints") return read_integers_option(option, field);
     if (option.kind == "file") return read_file_option(option, field);
     (*this)(text, field);
     return text;
+  }
+
+  // As text: "6,6,6".
+  std::string read_integers_option(const ArchitectureOption& option, const Field& field) {
+    std::vector<std::int64_t> values;
+    for (const std::string& word : split(option.default_value, ',')) values.push_back(std::stoll(word));
+    (*this)(values, field);
+    if (values.empty())
+      source_.report(full_key(option.name), fmt::format("an empty array, allowed: {}", allowed_integers(field)));
+    return fmt::format("{}", fmt::join(values, ","));
   }
 
   // As the absolute path.

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 
+#include <array>
+
 #include "reelgrad/base/error.h"
+#include "reelgrad/base/text.h"
 
 namespace reelgrad {
 namespace {
@@ -23,6 +26,12 @@ torch::Tensor orthogonal_like(const torch::Tensor& weight) {
 
 int int_option(const NetworkSpec& spec, const std::string& name) {
   return std::stoi(spec.options.at(name));
+}
+
+std::vector<int> ints_option(const NetworkSpec& spec, const std::string& name) {
+  std::vector<int> values;
+  for (const std::string& word : split(spec.options.at(name), ',')) values.push_back(std::stoi(word));
+  return values;
 }
 
 bool bool_option(const NetworkSpec& spec, const std::string& name) {
@@ -63,6 +72,14 @@ torch::nn::Conv2d same_conv(int in, int out, int kernel, bool bias) {
 
 torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::nn::Conv2d& conv, Activation activation) {
   return conv3x3_act(input, conv->weight, conv->bias, activation);
+}
+
+// Nothing is copied from the host, so that it may be captured.
+torch::Tensor mean_colour(const torch::Tensor& like) {
+  constexpr std::array<double, 3> kMean{0.4488, 0.4371, 0.4040};
+  const torch::Tensor mean = at::empty({1, 3, 1, 1}, like.options());
+  for (std::size_t i = 0; i < kMean.size(); ++i) mean.select(1, i).fill_(kMean[i]);
+  return mean;
 }
 
 void register_at(torch::nn::Module& root, const std::string& key, const std::shared_ptr<torch::nn::Module>& module) {

@@ -19,6 +19,7 @@ namespace reelgrad {
 
 // An option's value; defaults are filled in and everything is checked before make_NAME is called.
 int int_option(const NetworkSpec& spec, const std::string& name);
+std::vector<int> ints_option(const NetworkSpec& spec, const std::string& name);
 bool bool_option(const NetworkSpec& spec, const std::string& name);
 const std::string& text_option(const NetworkSpec& spec, const std::string& name);
 
@@ -37,6 +38,9 @@ torch::nn::Conv2d same_conv(int in, int out, int kernel = 3, bool bias = true);
 
 // A 3×3 one of them with what follows it.
 torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::nn::Conv2d& conv, Activation activation);
+
+// [1, 3, 1, 1], the mean colour of DIV2K, which several networks take from their input; of `like`'s type and device.
+torch::Tensor mean_colour(const torch::Tensor& like);
 
 // Registers `module` under a key with dots, as "model.1.sub.0"; modules that are missing on the way are made.
 void register_at(torch::nn::Module& root, const std::string& key, const std::shared_ptr<torch::nn::Module>& module);

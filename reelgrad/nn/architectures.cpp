@@ -67,23 +67,25 @@ bool parse_int(std::string_view text, int& value) {
 }
 
 bool is_one_of(std::string_view value, std::string_view choices) {
-  for (;;) {
-    const auto bar = choices.find('|');
-    if (choices.substr(0, bar) == value) return true;
-    if (bar == std::string_view::npos) return false;
-    choices.remove_prefix(bar + 1);
-  }
+  const std::vector<std::string> words = split(choices, '|');
+  return std::ranges::find(words, value) != words.end();
+}
+
+// `interval`: "1..1024".
+bool is_number_in(std::string_view value, std::string_view interval) {
+  const auto dots = interval.find("..");
+  int low = 0, high = 0, number = 0;
+  parse_int(interval.substr(0, dots), low);
+  parse_int(interval.substr(dots + 2), high);
+  return parse_int(value, number) && number >= low && number <= high;
 }
 
 bool is_allowed(const ArchitectureOption& option, const std::string& value) {
   if (option.kind == "file") return !value.empty();
   if (option.kind == "bool") return is_one_of(value, "true|false");
   if (option.kind == "choice") return is_one_of(value, option.allowed);
-  const auto dots = option.allowed.find("..");
-  int low = 0, high = 0, number = 0;
-  parse_int(option.allowed.substr(0, dots), low);
-  parse_int(option.allowed.substr(dots + 2), high);
-  return parse_int(value, number) && number >= low && number <= high;
+  const std::vector<std::string> numbers = option.kind == "ints" ? split(value, ',') : std::vector<std::string>{value};
+  return std::ranges::all_of(numbers, [&](const std::string& number) { return is_number_in(number, option.allowed); });
 }
 
 // Defaults filled in, every value checked. The configuration has checked its own; a model file's metadata comes here

@@ -1,7 +1,8 @@
 """Reference for spandrel_testing.cpp: what spandrel makes of a network that we wrote.
 
 usage: spandrel_reference.py FOLDER --strict|--renames
-Reads FOLDER/model.safetensors and FOLDER/input.safetensors ("input", "weights"); writes FOLDER/facts.json (what spandrel takes it for),
+Reads FOLDER/model.safetensors and FOLDER/input.safetensors ("input", "weights", "zeros"); writes FOLDER/facts.json (what
+spandrel takes it for, and its operations on "zeros"),
 FOLDER/output.safetensors ("output" in evaluation; in training and float64 "gradient.KEY" of the sum of output times
 weights; "output_of_theirs") and FOLDER/theirs.safetensors, spandrel's network with random weights of its own.
 --renames: spandrel's keys are not the file's.
@@ -30,22 +31,24 @@ def main(folder, strict):
     if strict:
         network.load_state_dict(safetensors.torch.load_file(folder / "model.safetensors"), strict=True)
     state = network.state_dict()
-    side = 64
     with FlopCounterMode(display=False) as counter:
-        output_of(network, inputs["input"].new_zeros(1, inputs["input"].shape[1], side, side))
+        output_of(network, inputs["zeros"])
     facts = {
         "id": descriptor.architecture.id,
         "scale": descriptor.scale,
-        "flops_per_input_pixel": counter.get_total_flops() / side**2,
+        "flops_per_input_pixel": counter.get_total_flops() / (inputs["zeros"].shape[-1] * inputs["zeros"].shape[-2]),
         "values": sum(tensor.numel() for tensor in state.values()),
     }
     (folder / "facts.json").write_text(json.dumps(facts))
 
-    results = {"output": output_of(network, inputs["input"]).clone()}
+    results = {"output": output_of(network, inputs["input"]).contiguous()}
 
     for parameter in network.parameters():
         parameter.requires_grad_(True)
     network.double().train()
+    for module in network.modules():
+        if type(module).__name__ == "DropPath":
+            module.eval()
     (network(inputs["input"].double()) * inputs["weights"].double()).sum().backward()
     for key, parameter in network.named_parameters():
         if parameter.grad is not None:
@@ -55,7 +58,7 @@ def main(folder, strict):
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.03)
-    results["output_of_theirs"] = output_of(network, inputs["input"]).clone()
+    results["output_of_theirs"] = output_of(network, inputs["input"]).contiguous()
     theirs = {key: value.clone().contiguous() for key, value in network.state_dict().items()}
     safetensors.torch.save_file(theirs, folder / "theirs.safetensors")
     safetensors.torch.save_file(results, folder / "output.safetensors")

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 
 #include "reelgrad/base/error.h"
@@ -182,11 +181,8 @@ void Span::add_segments() {
 
 torch::Tensor Span::normalised(const torch::Tensor& input) const {
   if (!options_.norm) return input;
-  constexpr std::array<double, 3> kMean{0.4488, 0.4371, 0.4040};
   constexpr double kRange = 255;
-  const torch::Tensor mean = at::empty({1, 3, 1, 1}, input.options());
-  for (std::size_t i = 0; i < kMean.size(); ++i) mean.select(1, i).fill_(kMean[i]);  // nothing is copied from the host
-  return (input - mean) * kRange;
+  return (input - mean_colour(input)) * kRange;
 }
 
 void Span::train(bool on) {
