@@ -22,14 +22,21 @@ def output_of(network, image):
         return network.eval()(image)
 
 
+def file_key(key, given):
+    """spandrel takes the fold out of "conv_first.1.weight", and cannot read what it then has."""
+    folded = key.replace(".", ".1.", 1)
+    return folded if key not in given and folded in given else key
+
+
 def main(folder, strict):
     torch.manual_seed(11)
     inputs = safetensors.torch.load_file(folder / "input.safetensors")
     descriptor = ModelLoader(device="cpu").load_from_file(folder / "model.safetensors")
     network = descriptor.model
+    given = safetensors.torch.load_file(folder / "model.safetensors")
     # spandrel loads strictly; this is about what it fills in by itself.
     if strict:
-        network.load_state_dict(safetensors.torch.load_file(folder / "model.safetensors"), strict=True)
+        network.load_state_dict(given, strict=True)
     state = network.state_dict()
     with FlopCounterMode(display=False) as counter:
         output_of(network, inputs["zeros"])
@@ -59,7 +66,7 @@ def main(folder, strict):
         for parameter in network.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.03)
     results["output_of_theirs"] = output_of(network, inputs["input"]).contiguous()
-    theirs = {key: value.clone().contiguous() for key, value in network.state_dict().items()}
+    theirs = {file_key(key, given): value.clone().contiguous() for key, value in network.state_dict().items()}
     safetensors.torch.save_file(theirs, folder / "theirs.safetensors")
     safetensors.torch.save_file(results, folder / "output.safetensors")
 

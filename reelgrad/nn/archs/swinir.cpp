@@ -152,7 +152,8 @@ AttentionImpl::AttentionImpl(int features, int heads, int window)
 }
 
 void AttentionImpl::to(torch::Device device, torch::Dtype type, bool non_blocking) {
-  const torch::Tensor indices = indices_.to(device, non_blocking);
+  const torch::Tensor indices =
+      indices_.alias().to(device, non_blocking);  // alias: what is changed is the tensor itself
   Module::to(device, type, non_blocking);
   indices_.set_data(indices);
 }
