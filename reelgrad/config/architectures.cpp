@@ -12,6 +12,52 @@ constexpr std::array<ArchitectureOption, 3> kCompactOptions{{
     {"activation", "choice", "prelu", "prelu|relu|leakyrelu", "after every convolution but the last"},
 }};
 
+constexpr std::array<int, 5> kShuffleScales{1, 2, 3, 4, 8};
+constexpr std::array<int, 4> kEsrganScales{1, 2, 4, 8};
+constexpr std::array<int, 1> kSameSize{1};
+
+constexpr std::array<ArchitectureOption, 5> kDncnnOptions{{
+    {"features", "int", "64", "1..1024", "channels of the hidden layers"},
+    {"depth", "int", "17", "3..1024", "convolutions; 20 is usual for noise of unknown level"},
+    {"batch_norm", "bool", "true", "", "after every convolution but the first and the last"},
+    {"noise_map", "bool", "false", "", "a noise level beside the picture (FDnCNN)"},
+    {"sigma", "int", "15", "0..255", "with noise_map: the noise level of pictures that come without one, of 255"},
+}};
+constexpr std::array<ArchitectureOption, 9> kDrunetOptions{{
+    {"features", "int", "64", "1..4096", "channels of the first level"},
+    {"features2", "int", "128", "1..4096", "of the second, at half the size"},
+    {"features3", "int", "256", "1..4096", "of the third"},
+    {"features4", "int", "512", "1..4096", "of the fourth"},
+    {"blocks", "int", "4", "1..256", "residual blocks of a level"},
+    {"downsample", "choice", "strideconv", "strideconv|avgpool", "how a level is left downwards"},
+    {"upsample", "choice", "convtranspose", "convtranspose|upconv|pixelshuffle", "how a level is left upwards"},
+    {"noise_map", "bool", "true", "", "a noise level beside the picture"},
+    {"sigma", "int", "15", "0..255", "with noise_map: the noise level of pictures that come without one, of 255"},
+}};
+constexpr std::array<ArchitectureOption, 6> kEsrganOptions{{
+    {"features", "int", "64", "1..1024", "channels between the blocks"},
+    {"blocks", "int", "23", "1..1024", "residual blocks of three dense blocks each"},
+    {"growth", "int", "32", "1..1024", "channels that a convolution in a dense block adds"},
+    {"unshuffle", "int", "1", "1..4", "first fold the picture by it, for speed; usual: 2 at scale 2, 4 at scale 1"},
+    {"plus", "bool", "false", "", "two more residual paths in a dense block (ESRGAN+)"},
+    {"keys", "choice", "model", "model|body|RRDB_trunk",
+     "names of the weights: as traiNNer-redux, BasicSR and neosr, or BSRGAN have them"},
+}};
+constexpr std::array<ArchitectureOption, 7> kRealPlksrOptions{{
+    {"features", "int", "64", "1..1024", "channels of the hidden layers"},
+    {"blocks", "int", "28", "1..1024", "residual blocks"},
+    {"kernel", "int", "17", "1..127", "side of the large kernel; odd"},
+    {"kernel_features", "int", "0", "0..1024", "channels that see through it; 0: a quarter of features"},
+    {"attention", "bool", "true", "", "element-wise attention in each block"},
+    {"norm", "choice", "layer", "layer|group",
+     "layer: as traiNNer-redux has it; group: as neosr does, for whole pictures"},
+    {"upsampler", "choice", "pixelshuffle", "pixelshuffle|dysample", "the last layer"},
+}};
+constexpr std::array<ArchitectureOption, 2> kSpanOptions{{
+    {"features", "int", "48", "1..1024", "channels of the hidden layers; 52 in traiNNer-redux"},
+    {"norm", "bool", "false", "", "take the mean colour of DIV2K from the input"},
+}};
+
 // A network of the user's own may have any.
 constexpr std::array<int, 16> kOwnScales{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 constexpr std::array<ArchitectureOption, 3> kTorchScriptOptions{{
@@ -24,9 +70,14 @@ constexpr std::array<ArchitectureOption, 1> kModuleOptions{{
     {"module", "file", "", "a shared library", "the network, built against reelgrad/nn/module.h"},
 }};
 
-constexpr std::array<ArchitectureEntry, 3> kArchitectures{{
+constexpr std::array<ArchitectureEntry, 8> kArchitectures{{
     {"compact", "SRVGGNetCompact: plain 3x3 convolutions and one pixel shuffle, made for speed", kCompactScales,
      kCompactOptions},
+    {"dncnn", "DnCNN and FDnCNN: plain 3x3 convolutions that find the noise", kSameSize, kDncnnOptions},
+    {"drunet", "DRUNet: a deep residual U-Net that removes noise of a given level", kSameSize, kDrunetOptions},
+    {"esrgan", "ESRGAN's RRDBNet, and Real-ESRGAN's: dense blocks, large and slow", kEsrganScales, kEsrganOptions},
+    {"realplksr", "RealPLKSR: large kernels on a part of the channels", kShuffleScales, kRealPlksrOptions},
+    {"span", "SPAN: parameter-free attention, made for speed", kShuffleScales, kSpanOptions},
     {"torchscript", "A network of your own in PyTorch, in a TorchScript file", kOwnScales, kTorchScriptOptions},
     {"module", "A network of your own in C++, in a shared library", kOwnScales, kModuleOptions, /*takes_args=*/true},
 }};

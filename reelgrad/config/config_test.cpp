@@ -16,8 +16,10 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 // A folder with the scripts that the documents below name.
 class ConfigFile : public ::testing::Test {
@@ -172,9 +174,10 @@ TEST_F(ConfigFile, ValuesOutOfRangeSayWhatIsAllowed) {
 }
 
 TEST_F(ConfigFile, ArchitecturesAreCheckedWithoutTheirNetworks) {
-  EXPECT_EQ(
+  EXPECT_THAT(
       error_after_data("[model]\narch = \"compat\""),
-      "train.toml:4: model.arch: unknown \"compat\" (did you mean \"compact\"? known: compact, torchscript, module)");
+      AllOf(StartsWith("train.toml:4: model.arch: unknown \"compat\" (did you mean \"compact\"? known: compact, "),
+            EndsWith("torchscript, module)")));
   EXPECT_EQ(error_after_data("[model]\nscale = 5"),
             "train.toml:4: model.scale: 5 is not offered by compact (offered: 1, 2, 3, 4)");
   EXPECT_EQ(error_after_data("[model]\nfeatures = 0"),

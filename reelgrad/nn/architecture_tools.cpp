@@ -1,6 +1,7 @@
 #include "reelgrad/nn/architecture_tools.h"
 
 #include <fmt/format.h>
+#include <torch/nn/init.h>
 
 #include "reelgrad/base/error.h"
 
@@ -40,6 +41,56 @@ std::optional<int> pixel_shuffle_scale(std::int64_t channels, std::int64_t out) 
     if (channels == out * scale * scale) return scale;
   }
   return std::nullopt;
+}
+
+torch::nn::Conv2d same_conv(int in, int out, int kernel, bool bias) {
+  return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel).padding(kernel / 2).bias(bias));
+}
+
+torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::nn::Conv2d& conv, Activation activation) {
+  return conv3x3_act(input, conv->weight, conv->bias, activation);
+}
+
+void register_at(torch::nn::Module& root, const std::string& key, const std::shared_ptr<torch::nn::Module>& module) {
+  const auto dot = key.find('.');
+  if (dot == std::string::npos) {
+    root.register_module(key, module);
+    return;
+  }
+  const std::string name = key.substr(0, dot);
+  const auto children = root.named_children();
+  const auto* found = children.find(name);
+  const auto child = found ? *found : root.register_module(name, std::make_shared<torch::nn::Module>(name));
+  register_at(*child, key.substr(dot + 1), module);
+}
+
+torch::Tensor run_segments(const std::vector<NetworkSegment>& segments, const torch::Tensor& input) {
+  std::vector<torch::Tensor> tensors{input};
+  for (const NetworkSegment& segment : segments) tensors = segment(tensors);
+  return tensors.front();
+}
+
+// Added before the shuffle: a broadcast, where a nearest resize would write a picture.
+torch::Tensor add_repeated(const torch::Tensor& subpixels, const torch::Tensor& input) {
+  const std::int64_t repeats = subpixels.size(1) / input.size(1);
+  return (subpixels.unflatten(1, {input.size(1), repeats}) + input.unsqueeze(2)).flatten(1, 2);
+}
+
+torch::Tensor with_noise_map(const torch::Tensor& input, int channels, int sigma) {
+  if (input.size(1) == channels + 1) return input;
+  return at::constant_pad_nd(input, {0, 0, 0, 0, 0, 1}, sigma / 255.0);
+}
+
+void init_orthogonal(torch::nn::Module& network, double gain) {
+  const torch::NoGradGuard no_grad;
+  const auto start = [gain](auto& conv) {
+    torch::nn::init::orthogonal_(conv.weight, gain);
+    if (conv.bias.defined()) conv.bias.zero_();
+  };
+  for (const auto& module : network.modules(/*include_self=*/false)) {
+    if (auto* conv = module->as<torch::nn::Conv2dImpl>()) start(*conv);
+    if (auto* conv = module->as<torch::nn::ConvTranspose2dImpl>()) start(*conv);
+  }
 }
 
 }  // namespace reelgrad

@@ -2,13 +2,16 @@
 // namespace NAME; its options stand in config/architectures.cpp under the same name. That is all: the table of
 // architectures is made from the folder's files.
 #pragma once
+#include <torch/nn/modules/conv.h>
 #include <torch/types.h>
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "reelgrad/nn/architectures.h"
+#include "reelgrad/nn/conv_act.h"
 #include "reelgrad/nn/network.h"
 #include "reelgrad/nn/state_shapes.h"
 
@@ -28,5 +31,27 @@ std::optional<NetworkColor> color_of_channels(std::int64_t channels);
 
 // The scale of a pixel shuffle from `channels` to `out` channels, from 1 to 8; nullopt when there is none.
 std::optional<int> pixel_shuffle_scale(std::int64_t channels, std::int64_t out);
+
+// A convolution that keeps height and width: an odd kernel, and zeros around the picture.
+torch::nn::Conv2d same_conv(int in, int out, int kernel = 3, bool bias = true);
+
+// A 3×3 one of them with what follows it.
+torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::nn::Conv2d& conv, Activation activation);
+
+// Registers `module` under a key with dots, as "model.1.sub.0"; modules that are missing on the way are made.
+void register_at(torch::nn::Module& root, const std::string& key, const std::shared_ptr<torch::nn::Module>& module);
+
+// What a network whose forward() is its segments gives.
+torch::Tensor run_segments(const std::vector<NetworkSegment>& segments, const torch::Tensor& input);
+
+// `subpixels` [N, C * r, H, W], r values for each of the input's C channels, plus `input` [N, C, H, W]: the input
+// repeated to every pixel that a shuffle will make of one.
+torch::Tensor add_repeated(const torch::Tensor& subpixels, const torch::Tensor& input);
+
+// `input` with a channel behind its `channels` that says sigma / 255 everywhere; as it is where it has one already.
+torch::Tensor with_noise_map(const torch::Tensor& input, int channels, int sigma);
+
+// Every convolution starts from an orthogonal matrix times `gain`, and with biases of 0.
+void init_orthogonal(torch::nn::Module& network, double gain);
 
 }  // namespace reelgrad

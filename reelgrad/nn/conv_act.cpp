@@ -16,6 +16,14 @@ torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::Tensor& weigh
       return at::relu(z);
     case Activation::leaky_relu:
       return at::leaky_relu(z, 0.1);
+    case Activation::leaky_relu_02:
+      return at::leaky_relu(z, 0.2);
+    case Activation::silu:
+      return at::silu(z);
+    case Activation::mish:
+      return at::mish(z);
+    case Activation::sigmoid:
+      return at::sigmoid(z);
   }
   fail("unknown activation");
 }

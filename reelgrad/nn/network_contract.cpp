@@ -113,4 +113,57 @@ void expect_keeps_the_contract(const NetworkSpec& spec) {
   expect_reaches_as_far_as_it_says(*network);
 }
 
+void expect_same_spec(const NetworkSpec& found, const NetworkSpec& wanted) {
+  EXPECT_EQ(found.arch, wanted.arch);
+  EXPECT_EQ(found.scale, wanted.scale);
+  EXPECT_EQ(found.color, wanted.color);
+  for (const auto& [name, value] : wanted.options) {
+    const auto option = found.options.find(name);
+    EXPECT_EQ(option == found.options.end() ? "missing" : option->second, value) << name;
+  }
+}
+
+void expect_is_recognised(const NetworkSpec& spec) {
+  const NamedTensors state = state_dict(*make_network(spec));
+  bool recognised = false;
+  for (const Architecture& row : architecture_table()) {
+    const auto found = row.detect(state);
+    EXPECT_EQ(found.has_value(), row.name == spec.arch) << row.name;
+    if (!found || row.name != spec.arch) continue;
+    recognised = true;
+    expect_same_spec(*found, spec);
+    EXPECT_NO_THROW(load_strict(*make_network(*found), state, "the same weights"));
+  }
+  EXPECT_TRUE(recognised);
+}
+
+void expect_takes_a_noise_level(const NetworkSpec& spec, int sigma) {
+  torch::manual_seed(1);
+  const torch::NoGradGuard no_grad;
+  const auto network = make_network(spec);
+  network->eval();
+  const NetworkInfo info = network->info();
+  EXPECT_TRUE(info.noise_level);
+  const int size = 2 * info.size_multiple + (info.size_multiple == 1 ? 9 : 0);
+  const torch::Tensor input = torch::rand({2, info.in_channels, size, size});
+  const auto at_level = [&](double level) {
+    return network->forward(at::cat({input, at::full({2, 1, size, size}, level / 255)}, 1));
+  };
+  const torch::Tensor output = network->forward(input);
+  EXPECT_TRUE(torch::equal(output, at_level(sigma)));
+  EXPECT_FALSE(torch::allclose(output, at_level(sigma + 10)));
+}
+
+std::int64_t count_trained(const NetworkSpec& spec) {
+  std::int64_t values = 0;
+  for (const torch::Tensor& parameter : make_network(spec)->parameters()) values += parameter.numel();
+  return values;
+}
+
+std::int64_t count_values(const NetworkSpec& spec) {
+  std::int64_t values = 0;
+  for (const auto& [name, tensor] : state_dict(*make_network(spec))) values += tensor.numel();
+  return values;
+}
+
 }  // namespace reelgrad::test

@@ -10,4 +10,19 @@ namespace reelgrad::test {
 // from the same weights with the same seed.
 void expect_keeps_the_contract(const NetworkSpec& spec);
 
+// The weights of a network of this spec, keys and shapes alone, are recognised as this spec, and by no other row of the
+// table.
+void expect_is_recognised(const NetworkSpec& spec);
+
+// The same architecture, scale and colour, and the wanted one's options.
+void expect_same_spec(const NetworkSpec& found, const NetworkSpec& wanted);
+
+// With a channel behind its colour's that says sigma / 255 everywhere it gives what it gives without; with another
+// level something else.
+void expect_takes_a_noise_level(const NetworkSpec& spec, int sigma);
+
+// Values that are trained, and all values of a file: parameters and buffers.
+std::int64_t count_trained(const NetworkSpec& spec);
+std::int64_t count_values(const NetworkSpec& spec);
+
 }  // namespace reelgrad::test

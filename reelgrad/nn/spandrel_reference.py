@@ -1,9 +1,10 @@
 """Reference for spandrel_testing.cpp: what spandrel makes of a network that we wrote.
 
-usage: spandrel_reference.py FOLDER
-Reads FOLDER/model.safetensors and FOLDER/input.safetensors ("input", "weights"); writes FOLDER/facts.json (what spandrel takes it for),
+usage: spandrel_reference.py FOLDER --strict|--renames
+Reads FOLDER/model.safetensors and FOLDER/input.safetensors ("input", "weights"); writes FOLDER/facts.json,
 FOLDER/output.safetensors ("output" in evaluation; in training and float64 "gradient.KEY" of the sum of output times
 weights; "output_of_theirs") and FOLDER/theirs.safetensors, spandrel's network with random weights of its own.
+--renames: spandrel's keys are not the file's.
 """
 import json
 import pathlib
@@ -20,13 +21,14 @@ def output_of(network, image):
         return network.eval()(image)
 
 
-def main(folder):
+def main(folder, strict):
     torch.manual_seed(11)
     inputs = safetensors.torch.load_file(folder / "input.safetensors")
     descriptor = ModelLoader(device="cpu").load_from_file(folder / "model.safetensors")
     network = descriptor.model
     # spandrel loads strictly; this is about what it fills in by itself.
-    network.load_state_dict(safetensors.torch.load_file(folder / "model.safetensors"), strict=True)
+    if strict:
+        network.load_state_dict(safetensors.torch.load_file(folder / "model.safetensors"), strict=True)
     state = network.state_dict()
     side = 64
     with FlopCounterMode(display=False) as counter:
@@ -59,4 +61,4 @@ def main(folder):
     safetensors.torch.save_file(results, folder / "output.safetensors")
 
 
-main(pathlib.Path(sys.argv[1]))
+main(pathlib.Path(sys.argv[1]), sys.argv[2] == "--strict")

@@ -64,30 +64,20 @@ void push_activation(torch::nn::ModuleList& body, const CompactOptions& options)
     case Activation::leaky_relu:
       body->push_back(torch::nn::LeakyReLU(torch::nn::LeakyReLUOptions().negative_slope(0.1)));
       return;
-    case Activation::none:
+    default:
       break;
   }
   TORCH_CHECK(false, "Compact needs an activation");
 }
 
-torch::nn::Conv2d conv3x3(int in, int out) {
-  return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).padding(1));
-}
-
-// The pixel repetition is added before the shuffle: a broadcast, where a nearest resize would write a picture.
-torch::Tensor add_repeated(const torch::Tensor& subpixels, const torch::Tensor& input) {
-  const std::int64_t repeats = subpixels.size(1) / input.size(1);
-  return (subpixels.unflatten(1, {input.size(1), repeats}) + input.unsqueeze(2)).flatten(1, 2);
-}
-
 Compact::Compact(const CompactOptions& options) : options_(options) {
-  body_->push_back(conv3x3(options.channels, options.features));
+  body_->push_back(same_conv(options.channels, options.features));
   push_activation(body_, options);
   for (int i = 0; i < options.convs; ++i) {
-    body_->push_back(conv3x3(options.features, options.features));
+    body_->push_back(same_conv(options.features, options.features));
     push_activation(body_, options);
   }
-  body_->push_back(conv3x3(options.features, options.channels * options.scale * options.scale));
+  body_->push_back(same_conv(options.features, options.channels * options.scale * options.scale));
   register_module("body", body_);
 }
 
