@@ -61,24 +61,30 @@ void expect_gradients(Network& network, const TensorMap& inputs, const TensorMap
   EXPECT_GT(compared, 0u);
 }
 
-}  // namespace
+// [2, C, H, W], or [2, T, C, H, W] with the same extra channels in all frames.
+torch::Tensor random_input(const SpandrelCase& wanted) {
+  const int colors = channels(wanted.spec.color), window = wanted.spec.window;
+  if (window == 1) return torch::rand({2, colors + wanted.extra_channels, wanted.height, wanted.width});
+  const torch::Tensor extra = torch::rand({2, 1, wanted.extra_channels, wanted.height, wanted.width});
+  return at::cat(
+      {torch::rand({2, window, colors, wanted.height, wanted.width}), extra.expand({-1, window, -1, -1, -1})}, 2);
+}
 
-void expect_agrees_with_spandrel(const SpandrelCase& wanted) {
+// `how` is spandrel_reference.py's second argument.
+void expect_agrees(const SpandrelCase& wanted, const std::string& how) {
   const TemporaryFolder folder;
   torch::manual_seed(3);
   const auto network = make_network(wanted.spec);
   disturb(*network);
   const int channels_out = channels(wanted.spec.color), scale = wanted.spec.scale;
-  const int channels_in = channels_out + wanted.extra_channels;
   write_safetensors(folder / "input.safetensors",
-                    {{"input", torch::rand({2, channels_in, wanted.height, wanted.width})},
+                    {{"input", random_input(wanted)},
                      {"weights", torch::rand({2, channels_out, wanted.height * scale, wanted.width * scale})}});
   write_safetensors(folder / "model.safetensors", state_dict(*network));
 
-  const ProcessResult result =
-      run_process({REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/nn/spandrel_reference.py",
-                   folder.path().string(), wanted.renames ? "--renames" : "--strict"},
-                  std::chrono::minutes(4));
+  const ProcessResult result = run_process(
+      {REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/nn/spandrel_reference.py", folder.path().string(), how},
+      std::chrono::minutes(4));
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto facts = nlohmann::json::parse(read_file(folder / "facts.json"));
   EXPECT_EQ(facts.at("id"), wanted.id);
@@ -97,7 +103,22 @@ void expect_agrees_with_spandrel(const SpandrelCase& wanted) {
     const Model theirs = load_model(folder / "theirs.safetensors");
     EXPECT_LE(largest_distance(theirs.network->forward(inputs.at("input")), expected.at("output_of_theirs")), 1e-5);
   }
-  if (!wanted.renames) expect_gradients(*ours.network, inputs, expected, wanted.gradient_tolerance);
+  if (wanted.renames) return;
+  NetworkSpec spec = wanted.spec;
+  spec.options.insert(wanted.untold.begin(), wanted.untold.end());
+  const auto trained = make_network(spec);
+  load_strict(*trained, state_dict(*ours.network), "the weights");
+  expect_gradients(*trained, inputs, expected, wanted.gradient_tolerance);
+}
+
+}  // namespace
+
+void expect_agrees_with_spandrel(const SpandrelCase& wanted) {
+  expect_agrees(wanted, wanted.renames ? "--renames" : "--strict");
+}
+
+void expect_agrees_with_reference(const SpandrelCase& wanted, const std::string& script) {
+  expect_agrees(wanted, REELGRAD_SOURCE_DIR "/reelgrad/nn/archs/" + script);
 }
 
 }  // namespace reelgrad::test
