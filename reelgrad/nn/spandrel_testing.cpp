@@ -61,13 +61,14 @@ void expect_gradients(Network& network, const TensorMap& inputs, const TensorMap
   EXPECT_GT(compared, 0u);
 }
 
-// [2, C, H, W], or [2, T, C, H, W] with the same extra channels in all frames.
+// [N, C, H, W], or [N, T, C, H, W] with the same extra channels in all frames.
 torch::Tensor random_input(const SpandrelCase& wanted) {
   const int colors = channels(wanted.spec.color), window = wanted.spec.window;
-  if (window == 1) return torch::rand({2, colors + wanted.extra_channels, wanted.height, wanted.width});
-  const torch::Tensor extra = torch::rand({2, 1, wanted.extra_channels, wanted.height, wanted.width});
-  return at::cat(
-      {torch::rand({2, window, colors, wanted.height, wanted.width}), extra.expand({-1, window, -1, -1, -1})}, 2);
+  if (window == 1) return torch::rand({wanted.batch, colors + wanted.extra_channels, wanted.height, wanted.width});
+  const torch::Tensor extra = torch::rand({wanted.batch, 1, wanted.extra_channels, wanted.height, wanted.width});
+  return at::cat({torch::rand({wanted.batch, window, colors, wanted.height, wanted.width}),
+                  extra.expand({-1, window, -1, -1, -1})},
+                 2);
 }
 
 // `how` is spandrel_reference.py's second argument.
@@ -77,9 +78,10 @@ void expect_agrees(const SpandrelCase& wanted, const std::string& how) {
   const auto network = make_network(wanted.spec);
   disturb(*network);
   const int channels_out = channels(wanted.spec.color), scale = wanted.spec.scale;
-  write_safetensors(folder / "input.safetensors",
-                    {{"input", random_input(wanted)},
-                     {"weights", torch::rand({2, channels_out, wanted.height * scale, wanted.width * scale})}});
+  write_safetensors(
+      folder / "input.safetensors",
+      {{"input", random_input(wanted)},
+       {"weights", torch::rand({wanted.batch, channels_out, wanted.height * scale, wanted.width * scale})}});
   write_safetensors(folder / "model.safetensors", state_dict(*network));
 
   const ProcessResult result = run_process(

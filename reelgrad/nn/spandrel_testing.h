@@ -10,7 +10,7 @@ namespace reelgrad::test {
 struct SpandrelCase {
   NetworkSpec spec;  // options that spandrel infers too; others have their defaults
   std::string id;    // spandrel's name of the architecture
-  int height = 16, width = 12;
+  int batch = 2, height = 16, width = 12;
   double gradient_tolerance = 1e-4;           // of a tensor's norm
   int extra_channels = 0;                     // of the input, beside the colour's: a noise level map
   bool renames = false;                       // spandrel gives the weights other keys than the file's

@@ -1,4 +1,4 @@
-"""TSCUNet in PyTorch, for spandrel_reference.py, without the noise of training: frame after frame, window after window.
+"""TSCUNet in PyTorch, for spandrel_reference.py, without the noise of training: frame after frame.
 
 Sources: the paper of SCUNet (Zhang et al., 2022) for the blocks; aaf6aa/SCUNet and traiNNer-redux, tscunet_arch.py, for
 what is made of them, the margins and the names of the weights.
@@ -8,6 +8,11 @@ from torch import nn
 from torch.nn import functional
 
 SIDE, HEAD = 8, 32
+
+
+def windows(x):
+    """[N, H, W, C] -> [N * H / 8 * W / 8, 64, C]."""
+    return x.unflatten(2, (-1, SIDE)).unflatten(1, (-1, SIDE)).transpose(2, 3).flatten(3, 4).flatten(0, 2)
 
 
 class Attention(nn.Module):
@@ -31,15 +36,11 @@ class Attention(nn.Module):
         # The side of the picture that each place of the shifted picture comes from: 1 for what was rolled over.
         row_side = (torch.arange(height) >= height - self.shift).long()
         column_side = (torch.arange(width) >= width - self.shift).long()
-        output = torch.zeros_like(x)
-        for top in range(0, height, SIDE):
-            for left in range(0, width, SIDE):
-                rows, columns = slice(top, top + SIDE), slice(left, left + SIDE)
-                side = (row_side[rows, None] * 2 + column_side[columns]).flatten()
-                # What is not in the last windows is on one side alone.
-                window = self.attend(x[:, rows, columns].flatten(1, 2), side[:, None] != side)
-                output[:, rows, columns] = window.unflatten(1, (SIDE, SIDE))
-        return torch.roll(output, (self.shift, self.shift), (1, 2))
+        side = windows((row_side[:, None] * 2 + column_side)[None, :, :, None]).squeeze(2)
+        apart = side[:, :, None] != side[:, None]
+        attended = self.attend(windows(x), apart.repeat(len(x), 1, 1)[:, None])
+        grid = attended.unflatten(1, (SIDE, SIDE)).unflatten(0, (len(x), height // SIDE, width // SIDE))
+        return torch.roll(grid.transpose(2, 3).reshape(x.shape), (self.shift, self.shift), (1, 2))
 
     def attend(self, window, apart):
         query, key, value = (

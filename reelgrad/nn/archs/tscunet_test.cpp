@@ -27,7 +27,7 @@ NetworkSpec tscunet_spec(int scale, const std::map<std::string, std::string>& op
 // The reference has no noise, and mirrors a picture once: for its margins in evaluation it must be large.
 void expect_agrees_without_noise(NetworkSpec spec) {
   test::expect_agrees_with_reference(
-      {.spec = std::move(spec), .id = "tscunet", .height = 48, .width = 44, .untold = {{"noise", "false"}}},
+      {.spec = std::move(spec), .id = "tscunet", .batch = 1, .height = 48, .width = 44, .untold = {{"noise", "false"}}},
       "tscunet_reference.py");
 }
 
@@ -76,6 +76,18 @@ TEST(Tscunet, DisturbsItselfInTraining) {
   noisy->eval();
   calm->eval();
   EXPECT_TRUE(torch::equal(noisy->forward(clip), calm->forward(clip)));
+}
+
+// Frames lie in the batch on the way: those of one clip do not get into another.
+TEST(Tscunet, KeepsClipsApart) {
+  torch::manual_seed(1);
+  const torch::NoGradGuard no_grad;
+  const auto network = make_network(tscunet_spec(1, {{"noise", "false"}}));
+  const torch::Tensor clips = torch::rand({2, 5, 3, 16, 16});
+  const torch::Tensor together = network->forward(clips);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(torch::allclose(network->forward(clips.narrow(0, i, 1)), together.narrow(0, i, 1), 1e-4, 1e-5)) << i;
+  }
 }
 
 // Pictures that are smaller than their margins are mirrored again and again, single pixels repeated.
