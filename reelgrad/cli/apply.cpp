@@ -125,6 +125,7 @@ void apply(ApplyArguments& arguments) {
   refuse_output_over_input(arguments.writer.output, arguments.clip.path);
   if (arguments.writer.output == "-") arguments.writer.standard_output = console::take_stdout();
   std::unique_ptr<RestorerSession> session;
+  warn_of_left_out_card(arguments.restore.device);
   engine().open_restorer(arguments.restore, session).raise();
   const Script script = open_clip_argument(arguments.clip, card_of(*session));
   const Clip clip = input_of(script, *session);
@@ -174,8 +175,7 @@ void add_apply(CLI::App& app) {
       "  reelgrad apply model.safetensors script.vpy -o - | ffmpeg -i - …   (Y4M on stdout)\n"
       "8-bit sources are written with 8 bits, deeper or float ones with 10. Audio, frame rate and variable-frame-rate\n"
       "timestamps of a video file are kept. Nothing stands under OUT before it is complete.");
-  command->add_option("MODEL", arguments->restore.model, "A .safetensors file, a checkpoint or a run folder")
-      ->required();
+  command->add_option("MODEL", arguments->restore.model, kModelHelp)->required();
   command->add_option("CLIP", arguments->clip.path, "A video file, a .vpy script or a folder of images")->required();
   command->add_option("-o,--output", arguments->writer.output, ".mkv, .mp4, .y4m, or - for Y4M on stdout")
       ->required()

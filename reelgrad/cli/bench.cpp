@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "reelgrad/base/error.h"
@@ -32,8 +34,15 @@ struct BenchArguments {
 };
 
 struct Row {
-  std::string name, peer_name;
-  double ours = 0, peer = 0;  // steps a second
+  std::string name, peer_name;  // no peer: ours alone was measured
+  double ours = 0, peer = 0;
+  std::string unit = "it/s";
+};
+
+// One round of ours.
+struct OurRound {
+  double steps_per_second = 0, seconds_to_first_step = 0;
+  std::optional<double> replay_seconds;  // of the step's graph alone; nullopt: steps are not captured
 };
 
 class WorkFolder {
@@ -67,14 +76,16 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+// CONFIG, or the example in `folder`.
+fs::path config_file(const BenchArguments& arguments, const fs::path& folder) {
+  if (!arguments.config.empty()) return arguments.config;
+  write_file_atomically(folder / "sr2x.toml", example("sr2x.toml"));
+  write_file_atomically(folder / "sr2x.vpy", example("sr2x.vpy"));
+  return folder / "sr2x.toml";
+}
+
 // The configuration as it is, but for a short run that neither validates nor saves before its end.
-Config bench_config(const BenchArguments& arguments, const fs::path& folder) {
-  fs::path file = arguments.config;
-  if (file.empty()) {
-    file = folder / "sr2x.toml";
-    write_file_atomically(file, example("sr2x.toml"));
-    write_file_atomically(folder / "sr2x.vpy", example("sr2x.vpy"));
-  }
+Config bench_config(const BenchArguments& arguments, const fs::path& file, const fs::path& folder) {
   Config config = load_config(file, arguments.settings);
   config.run.dir = folder / "run";
   config.run.steps = arguments.steps;
@@ -86,21 +97,46 @@ Config bench_config(const BenchArguments& arguments, const fs::path& folder) {
   return config;
 }
 
-// The rates of the run's records, but the first: it holds warm-up and the first decoding.
-double train_rate(const Config& config) {
-  fs::remove_all(config.run.dir);
-  StopOnly observer;
-  TrainResult result;
-  engine(config.run.deterministic).train({.config = config, .mode = RunMode::start}, observer, result).raise();
-  if (result.interrupted) throw Error(ErrorKind::interrupted, "interrupted");
+// Of the run's records, but the first: it holds warm-up and the first decoding.
+double recorded_rate(const fs::path& run) {
   std::vector<double> rates;
-  std::istringstream lines(read_file(config.run.dir / "metrics.jsonl"));
+  std::istringstream lines(read_file(run / "metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {
     const auto record = nlohmann::json::parse(line);
     if (record.contains("it_per_s")) rates.push_back(record["it_per_s"]);
   }
   if (rates.size() > 1) rates.erase(rates.begin());
   return median(rates);
+}
+
+[[noreturn]] void fail_program(const std::string& what, const ProcessResult& result) {
+  const std::size_t last_words = std::min<std::size_t>(result.err.size(), 2000);
+  fail(fmt::format("{} ended with {}: {}", what, result.exit_code, result.err.substr(result.err.size() - last_words)));
+}
+
+// A program of its own that trains one step: from its start to its end, with the checkpoint that it saves.
+double seconds_to_first_step(const BenchArguments& arguments, const fs::path& file, const fs::path& run) {
+  std::vector<std::string> argv{executable_path().string(), "train", file.string(), "--fresh", "--stop-at", "1"};
+  for (const std::string& setting : arguments.settings) argv.insert(argv.end(), {"--set", setting});
+  argv.insert(argv.end(), {"--set", "run.dir=" + run.string()});
+  fs::remove_all(run);
+  const auto start = std::chrono::steady_clock::now();
+  const ProcessResult result = run_process(argv, std::chrono::minutes(10));
+  if (result.exit_code != 0) fail_program("a run of one step", result);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+OurRound run_ours(const BenchArguments& arguments, const fs::path& file, const Config& config) {
+  fs::remove_all(config.run.dir);
+  StopOnly observer;
+  TrainResult result;
+  engine(config.run.deterministic)
+      .train({.config = config, .mode = RunMode::start, .time_replay = true}, observer, result)
+      .raise();
+  if (result.interrupted) throw Error(ErrorKind::interrupted, "interrupted");
+  return {.steps_per_second = recorded_rate(config.run.dir),
+          .seconds_to_first_step = seconds_to_first_step(arguments, file, config.run.dir.parent_path() / "one-step"),
+          .replay_seconds = result.replay_seconds};
 }
 
 // --python, REELGRAD_PYTHON, or the interpreter of the environment that holds torch; empty: none.
@@ -125,10 +161,7 @@ double peer_rate(const std::string& python, const fs::path& program, const std::
                                       "--scale",    std::to_string(config.model.scale),
                                       "--steps",    std::to_string(config.run.steps)};
   const ProcessResult result = run_process(argv, std::chrono::minutes(30));
-  if (result.exit_code != 0) {
-    fail(fmt::format("the PyTorch program ended with {}: {}", result.exit_code,
-                     result.err.substr(result.err.size() - std::min<std::size_t>(result.err.size(), 2000))));
-  }
+  if (result.exit_code != 0) fail_program("the PyTorch program", result);
   return nlohmann::json::parse(result.out)["it_per_s"];
 }
 
@@ -149,29 +182,48 @@ std::vector<std::pair<std::string, std::string>> peers(const std::string& python
   return peers;
 }
 
+// The rate beside each peer's, a step beside its graph alone, and the start.
+std::vector<Row> rows_of(const std::string& name, const std::vector<OurRound>& rounds,
+                         const std::vector<std::pair<std::string, std::string>>& others,
+                         const std::vector<std::vector<double>>& theirs) {
+  const auto median_of = [&](const auto& value) {
+    std::vector<double> values;
+    for (const OurRound& round : rounds) values.push_back(value(round));
+    return median(values);
+  };
+  const double rate = median_of([](const OurRound& round) { return round.steps_per_second; });
+  std::vector<Row> rows;
+  if (others.empty()) rows.push_back({name, "", rate, 0});
+  for (std::size_t i = 0; i < others.size(); ++i) rows.push_back({name, others[i].second, rate, median(theirs[i])});
+  if (rounds.front().replay_seconds) {
+    const double replay = median_of([](const OurRound& round) { return round.replay_seconds.value_or(0); });
+    rows.push_back({"step / replay, " + name, "the step's graph alone", 1e3 / rate, 1e3 * replay, "ms"});
+  }
+  rows.push_back({"start to first step, " + name, "",
+                  median_of([](const OurRound& round) { return round.seconds_to_first_step; }), 0, "s"});
+  return rows;
+}
+
 // Ours and the peers in turns: what the machine does besides touches all of them alike.
 std::vector<Row> measure(const BenchArguments& arguments) {
   const WorkFolder folder;
   const fs::path program = folder.path() / "train_loop.py";
   write_file_atomically(program, example("train_loop.py"));
-  const Config config = bench_config(arguments, folder.path());
+  const fs::path file = config_file(arguments, folder.path());
+  const Config config = bench_config(arguments, file, folder.path());
   const std::string python = find_python(arguments.python);
   if (!arguments.python.empty() && python.empty()) fail(fmt::format("--python {}: no such program", arguments.python));
   const auto others = peers(python, config);
-  std::vector<double> ours;
+  std::vector<OurRound> ours;
   std::vector<std::vector<double>> theirs(others.size());
   for (int round = 0; round < arguments.rounds; ++round) {
-    ours.push_back(train_rate(config));
+    ours.push_back(run_ours(arguments, file, config));
     for (std::size_t i = 0; i < others.size(); ++i)
       theirs[i].push_back(peer_rate(python, program, others[i].first, config));
   }
   const std::string name = fmt::format("train {} x{} batch {} crop {}", config.model.arch, config.model.scale,
                                        config.data.batch, config.data.crop_px);
-  if (others.empty()) return {{name, "", median(ours), 0}};
-  std::vector<Row> rows;
-  for (std::size_t i = 0; i < others.size(); ++i)
-    rows.push_back({name, others[i].second, median(ours), median(theirs[i])});
-  return rows;
+  return rows_of(name, ours, others, theirs);
 }
 
 void print(const std::vector<Row>& rows, bool as_json) {
@@ -184,12 +236,12 @@ void print(const std::vector<Row>& rows, bool as_json) {
                     {"peer", or_null(row.peer)},
                     {"peer_name", row.peer_name},
                     {"ratio", or_null(alone ? 0 : row.ours / row.peer)},
-                    {"unit", "it/s"}});
+                    {"unit", row.unit}});
     if (as_json) continue;
-    fmt::print("{}: {:.1f} it/s", row.name, row.ours);
-    fmt::print(
-        "{}\n",
-        alone ? "" : fmt::format(", {}: {:.1f} it/s, ratio {:.2f}", row.peer_name, row.peer, row.ours / row.peer));
+    fmt::print("{}: {:.4g} {}", row.name, row.ours, row.unit);
+    fmt::print("{}\n", alone ? ""
+                             : fmt::format(", {}: {:.4g} {}, ratio {:.3f}", row.peer_name, row.peer, row.unit,
+                                           row.ours / row.peer));
   }
   if (as_json) fmt::print("{}\n", nlohmann::ordered_json{{"rows", list}}.dump(2));
 }
@@ -203,7 +255,10 @@ void add_bench(CLI::App& app) {
   CLI::App* train = command->add_subcommand("train", "Training steps a second, frames from the script included");
   train->footer(
       "\nRuns the config's training (by default the 2x example on its own clip) and the same network in PyTorch loops\n"
-      "that load nothing, in turns, and prints the medians. --json: {\"rows\": [{name, ours, peer, peer_name, ratio, "
+      "that load nothing, in turns, and prints the medians; further a step's time beside that of its CUDA graph alone, "
+      "and\n"
+      "the seconds that a run of one step takes from the program's start to its end. --json: {\"rows\": [{name, ours, "
+      "peer, peer_name, ratio, "
       "unit}]}.");
   train->add_option("CONFIG", arguments->config, "Config file (.toml); default: the 2x example");
   train->add_option("--set", arguments->settings, "Override a key of the config (repeatable)")

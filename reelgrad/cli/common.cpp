@@ -8,6 +8,7 @@
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/base/signals.h"
+#include "reelgrad/doctor/missing_card.h"
 
 namespace reelgrad::cli {
 
@@ -67,6 +68,12 @@ void add_restore_options(CLI::App& command, RestoreRequest& request) {
       ->capture_default_str();
   command.add_option("--chromaloc-in", request.overrides.chromaloc_in, "Overrides _ChromaLocation: left, center, …")
       ->capture_default_str();
+}
+
+void warn_of_left_out_card(const std::string& device) {
+  if (device != "auto") return;
+  const std::string why = why_card_is_left_out();
+  if (!why.empty()) log::warning(fmt::format("the processor computes, not the NVIDIA card: {}", why));
 }
 
 Engine& engine(bool deterministic) {

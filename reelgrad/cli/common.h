@@ -13,6 +13,10 @@
 
 namespace reelgrad::cli {
 
+// What MODEL is, in every command's help.
+inline constexpr const char* kModelHelp =
+    "A .safetensors, .pth, .pt or .ckpt file (known by what is in it), a checkpoint or a run folder";
+
 // `--arg name=value`, repeated.
 void add_args_option(CLI::App& command, std::vector<std::string>& args);
 // "NAME=VALUE"; `option` is what they were given to. Throws usage.
@@ -28,6 +32,9 @@ void refuse_output_over_input(const std::filesystem::path& output, const std::fi
 
 // --device, --precision, --tile, --overlap and the colour overrides.
 void add_restore_options(CLI::App& command, RestoreRequest& request);
+
+// With "auto": says why, when the NVIDIA card of this machine will not be used.
+void warn_of_left_out_card(const std::string& device);
 
 // The engine, with its messages in our log; settings of the process are made before it opens.
 Engine& engine(bool deterministic = false);

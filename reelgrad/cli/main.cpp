@@ -2,13 +2,14 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <new>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/base/last_words.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/base/signals.h"
 #include "reelgrad/cli/commands.h"
-#include "reelgrad/doctor/diagnose.h"
-#include "reelgrad/doctor/probes.h"
+#include "reelgrad/doctor/missing_card.h"
 
 namespace reelgrad::cli {
 namespace {
@@ -26,14 +27,6 @@ constexpr const char* kFooter =
     "\nExit codes: 0 done, 1 failed, 2 usage or config, 3 no CUDA card or no torch, 4 out of memory, 130 interrupted.\n"
     "Messages go to stderr, results to stdout. `reelgrad COMMAND --help` explains a command.";
 
-// Why there is no card, or no PyTorch, as the doctor finds it.
-std::string explanation() {
-  ProbeOptions options = probe_options();
-  options.video = false;
-  const std::string reason = first_reason(probe_machine(options), language_from("", options.environment));
-  return reason.empty() ? "" : ". " + reason;
-}
-
 int run(int argc, char** argv) {
   CLI::App app{kDescription, "reelgrad"};
   app.footer(kFooter);
@@ -47,6 +40,7 @@ int run(int argc, char** argv) {
   add_apply(app);
   add_validate(app);
   add_inspect(app);
+  add_export(app);
   add_preview(app);
   add_report(app);
   add_bench(app);
@@ -65,8 +59,11 @@ int run(int argc, char** argv) {
                            app.get_subcommands().empty() ? "" : app.get_subcommands()[0]->get_name() + " "));
     return static_cast<int>(ErrorKind::usage);
   } catch (const Error& error) {
-    log::error(error.kind() == ErrorKind::no_device ? error.what() + explanation() : error.what());
+    log::error(explained(error));
     return static_cast<int>(error.kind());
+  } catch (const std::bad_alloc&) {
+    log::error("the computer's memory is used up");
+    return static_cast<int>(ErrorKind::out_of_memory);
   } catch (const std::exception& error) {
     log::error(error.what());
     return static_cast<int>(ErrorKind::failed);
@@ -78,5 +75,6 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   reelgrad::install_stop_signals();
+  reelgrad::install_last_words();
   return reelgrad::cli::run(argc, argv);
 }

@@ -74,6 +74,7 @@ void train(const TrainArguments& arguments) {
   TrainResult result;
   {
     TrainProgressLine progress;
+    warn_of_left_out_card(request.config.run.device);
     engine(request.config.run.deterministic).train(request, progress, result).raise();
   }
   log::info(fmt::format("{} at step {}: {}", result.interrupted ? "interrupted" : "done", result.step,

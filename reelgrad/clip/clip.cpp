@@ -156,7 +156,7 @@ const VSFrame* Clip::Impl::fetch(std::int64_t number) const {
   std::string text(16 * 1024, '\0');  // long enough for a Python traceback, whose end matters
   const VSFrame* frame =
       core->api()->getFrame(static_cast<int>(number), node(), text.data(), static_cast<int>(text.size()));
-  if (!frame) fail(frame_error(*this, number, text.c_str()));
+  if (!frame) fail_frame(*this, number, text.c_str());
   return frame;
 }
 
@@ -176,7 +176,7 @@ void Clip::Impl::discard(const VSFrame* frame) const {
   core->api()->freeFrame(frame);
 }
 
-std::string frame_error(const Clip::Impl& clip, std::int64_t frame, std::string_view text) {
+void fail_frame(const Clip::Impl& clip, std::int64_t frame, std::string_view text) {
   std::string reason = shorten_python_error(text, "");
   if (reason.empty()) reason = "the filter gave no reason";
   if (reason.find("Resize error 1027") != std::string::npos) {
@@ -185,8 +185,10 @@ std::string frame_error(const Clip::Impl& clip, std::int64_t frame, std::string_
         "must fit the chroma: deinterlace, or, if it is progressive, clear the flag with "
         "clip.std.SetFieldBased(0)";
   }
-  if (!clip.files.empty()) return fmt::format("{}: {}", clip.files[static_cast<std::size_t>(frame)], reason);
-  return fmt::format("{}: frame {}: {}", clip.name, frame, reason);
+  const std::string place =
+      clip.files.empty() ? fmt::format("{}: frame {}", clip.name, frame) : clip.files[static_cast<std::size_t>(frame)];
+  const bool no_memory = reason.find("MemoryError") != std::string::npos;  // Python's, or NumPy's
+  throw Error(no_memory ? ErrorKind::out_of_memory : ErrorKind::failed, fmt::format("{}: {}", place, reason));
 }
 
 void check_frame_number(const Clip& clip, std::int64_t frame) {

@@ -71,9 +71,9 @@ struct Frame::Impl {
   ~Impl();
 };
 
-// "sr2x.vpy, output 1: frame 37: boom", with the number that was asked for whatever the filter's own text says; of an
-// image: "LR/0012.png: boom".
-std::string frame_error(const Clip::Impl& clip, std::int64_t frame, std::string_view text);
+// Throws "sr2x.vpy, output 1: frame 37: boom", with the number that was asked for whatever the filter's own text says;
+// of an image: "LR/0012.png: boom". Failed, or out_of_memory where a filter says that of itself.
+[[noreturn]] void fail_frame(const Clip::Impl& clip, std::int64_t frame, std::string_view text);
 
 void check_frame_number(const Clip& clip, std::int64_t frame);
 

@@ -80,7 +80,7 @@ struct FrameStream::Impl {
     lock.unlock();
     if (!frame) {
       request_more();
-      fail(frame_error(clip_.impl(), number, error));
+      fail_frame(clip_.impl(), number, error);
     }
     Frame result = clip_.impl().wrap(frame, number);
     request_more();

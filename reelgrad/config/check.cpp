@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include "reelgrad/config/architectures.h"
 
@@ -79,7 +81,8 @@ void check_loss(const Config& config, Source& source) {
   if (sum == 0) source.report("loss.charbonnier", "all weights of the loss are 0: nothing would be trained");
   if (sum > 0 && sum == loss.temporal) {
     source.report("loss.temporal",
-                  "alone it does not see what is wrong in both frames alike: give another term a weight");
+                  "alone it does not see what is wrong in both frames alike: give another term a weight too, as "
+                  "loss.charbonnier = 1");
   }
   check_size_for("loss.ssim", loss.ssim, kSmallestForSsim, config, source);
   check_size_for("loss.ms_ssim", loss.ms_ssim, kSmallestForMsSsim, config, source);
@@ -98,6 +101,23 @@ void check_optimizer(const OptimizerConfig& optimizer, Source& source) {
     if (decay < 0 && decay != -1) {
       source.report(fmt::format("optimizer.groups[{}].weight_decay", i), fmt::format("{} is below 0", decay));
     }
+  }
+}
+
+// Steps that a run does not reach: a shorter run of the same file may want that.
+void warn_of_what_comes_too_late(const Config& config, Source& source) {
+  const std::int64_t steps = config.run.steps;
+  std::vector<std::int64_t> late;
+  std::ranges::copy_if(config.schedule.milestones, std::back_inserter(late),
+                       [&](std::int64_t milestone) { return milestone >= steps; });
+  if (!late.empty()) {
+    source.warn("schedule.milestones", fmt::format("{} {} never reached: the run ends at run.steps = {}",
+                                                   fmt::join(late, ", "), late.size() == 1 ? "is" : "are", steps));
+  }
+  if (config.schedule.warmup_steps > steps) {
+    source.warn("schedule.warmup_steps",
+                fmt::format("{}, but the run ends at run.steps = {}: the learning rate never comes up to optimizer.lr",
+                            config.schedule.warmup_steps, steps));
   }
 }
 
@@ -122,6 +142,7 @@ void check_schedule(const Config& config, Source& source) {
   if (schedule.name == "onecycle" && schedule.warmup_steps > 0) {
     source.report("schedule.warmup_steps", "onecycle has a rise of its own: schedule.rise");
   }
+  warn_of_what_comes_too_late(config, source);
   if (schedule.min_lr > config.optimizer.lr) {
     source.report("schedule.min_lr",
                   fmt::format("{} is above optimizer.lr = {}", schedule.min_lr, config.optimizer.lr));

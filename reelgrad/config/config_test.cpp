@@ -7,6 +7,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
+#include "reelgrad/base/log.h"
 #include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/config/architectures.h"
 
@@ -328,6 +329,22 @@ TEST_F(ConfigFile, AllProblemsAreListedInTheOrderOfTheFile) {
       "--set loss.charbonier=1: loss.charbonier: unknown key (did you mean \"charbonnier\"?)");
 }
 
+TEST_F(ConfigFile, WhatARunNeverReachesIsWarnedOf) {
+  std::vector<std::string> said;
+  log::set_sink([&](log::Level, std::string_view message) { said.emplace_back(message); });
+  const std::string schedule = minimal_ + "[schedule]\nname = \"multistep\"\nmilestones = [50, 99, 100, 200]\n";
+  parse(schedule + "warmup_steps = 500\n", {"run.steps=100"});
+  parse(schedule, {"run.steps=200", "schedule.warmup_steps=200"});
+  parse(schedule, {"run.steps=201"});
+  log::set_sink({});
+  EXPECT_THAT(said, ElementsAre("train.toml:5: schedule.milestones: 100, 200 are never reached: the run ends at "
+                                "run.steps = 100",
+                                "train.toml:6: schedule.warmup_steps: 500, but the run ends at run.steps = 100: the "
+                                "learning rate never comes up to optimizer.lr",
+                                "train.toml:5: schedule.milestones: 200 is never reached: the run ends at run.steps = "
+                                "200"));
+}
+
 TEST_F(ConfigFile, SettingsWinOverTheFile) {
   const Config config = parse(minimal_ + "batch = 4\n[optimizer]\nlr = 1e-3\n",
                               {"data.batch=8", "optimizer.lr = 5e-4", "optimizer.name=adam", "data.matrix_in=709",
@@ -356,6 +373,14 @@ TEST_F(ConfigFile, WrongSettingsAreNamedAsTheyWereWritten) {
       "--set data.batch=3\nwindow = 3: data.batch: \"3\nwindow = 3\" is a string, allowed: an integer from 1 to 65536");
   EXPECT_THAT(error_of(minimal_, {"data.script=none.vpy"}),
               HasSubstr("--set data.script=none.vpy: data.script: \"none.vpy\""));
+  EXPECT_EQ(error_of(minimal_, {"data.script={path=\"a.vpy\", weight=-1}"}),
+            "--set data.script={path=\"a.vpy\", weight=-1}: data.script.weight: -1 is out of range, allowed: a number "
+            "above 0 up to 1000000000");
+  EXPECT_THAT(error_of(minimal_, {"data.script=[\"a.vpy\", {path=\"a.vpy\", wait=1}]"}),
+              StartsWith("--set data.script=[\"a.vpy\", {path=\"a.vpy\", wait=1}]: data.script[1].wait: unknown key"));
+  EXPECT_THAT(
+      error_of(minimal_ + "[optimizer]\nlr = 1e-4\n", {"optimizer.groups=[{match=\"*\", weight_decay=-3}]"}),
+      StartsWith("--set optimizer.groups=[{match=\"*\", weight_decay=-3}]: optimizer.groups[0].weight_decay: "));
   for (const char* text : {"steps=3", "run.steps", "=3", ".steps=3", "run.=3"}) {
     EXPECT_EQ(error_of(minimal_, {text}), "--set " + std::string(text) + ": not of the form section.key=value");
   }

@@ -286,7 +286,7 @@ void fields(V& v, MemoryConfig& c) {
                               "segments as the root of the network's blocks (on), in so many (a number), or as needed "
                               "to fit (auto)",
                       .accepts = is_checkpointing,
-                      .accepted = "off, on, auto or a number of segments",
+                      .accepted = "off, on, auto or a number of segments from 1 to 4096",
                       .may_be_integer = true});
   v(c.offload, {.key = "offload", .help = "what checkpointing keeps lies in host memory until it is needed"});
   v(c.on_oom, {.key = "on_oom",

@@ -11,6 +11,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
+#include "reelgrad/base/log.h"
 #include "reelgrad/base/text.h"
 #include "reelgrad/config/architectures.h"
 #include "reelgrad/config/check.h"
@@ -442,6 +443,8 @@ Config parse(const std::string& toml, const std::string& name, const fs::path& b
   // Rules between keys only make sense for keys that are right by themselves.
   if (!source.has_problems()) check_rules(config, source);
   source.throw_problems();
+  // A run that exists has been warned of.
+  if (files_must_exist) std::ranges::for_each(source.warnings(), log::warning);
   fill_defaults(config, source);
   return config;
 }

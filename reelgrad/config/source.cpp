@@ -21,6 +21,12 @@ std::string parent(const std::string& key) {
 
 }  // namespace
 
+void Source::note_line(const std::string& key, std::uint32_t line) {
+  for (std::string outer = key; !outer.empty(); outer = parent(outer))
+    if (settings_.contains(outer)) return;
+  if (line > 0) lines_.emplace(key, line);
+}
+
 void Source::note_setting(const std::string& key, std::string_view value) {
   settings_[key] = value;
   lines_.erase(key);
@@ -49,6 +55,10 @@ Source::Place Source::place_of(const std::string& key) const {
 void Source::report(const std::string& key, std::string_view text) {
   const Place place = place_of(key);
   problems_.push_back({place.line, fmt::format("{}: {}: {}", place.text, key, text)});
+}
+
+void Source::warn(const std::string& key, std::string_view text) {
+  warnings_.push_back(fmt::format("{}: {}: {}", place_of(key).text, key, text));
 }
 
 void Source::throw_problems() const {

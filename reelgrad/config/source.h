@@ -20,8 +20,9 @@ class Source {
 
   bool files_must_exist() const { return files_must_exist_; }
 
-  // `key` stands in this line of the file; or was set by `--set key=value`.
-  void note_line(const std::string& key, std::uint32_t line) { lines_.emplace(key, line); }
+  // `key` stands in this line of the file; or was set by `--set key=value`. What lies in the value of a setting stands
+  // in no line.
+  void note_line(const std::string& key, std::uint32_t line);
   void note_setting(const std::string& key, std::string_view value);
   bool has(const std::string& key) const { return lines_.contains(key) || settings_.contains(key); }
   const std::string* setting(const std::string& key) const;  // its value as it was written, or nullptr
@@ -29,9 +30,12 @@ class Source {
   // Adds `file:line: key: text`.
   void report(const std::string& key, std::string_view text);
   bool has_problems() const { return !problems_.empty(); }
+  // The same for what is allowed, but hardly meant.
+  void warn(const std::string& key, std::string_view text);
 
   // Throws usage with every problem, a line each, in the file's order.
   void throw_problems() const;
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
   struct Place {
@@ -50,6 +54,7 @@ class Source {
   std::map<std::string, std::uint32_t> lines_;
   std::map<std::string, std::string> settings_;
   std::vector<Problem> problems_;
+  std::vector<std::string> warnings_;
 };
 
 // " (did you mean "lr"?)", or " (known: a, b)" when nothing is near.

@@ -1,7 +1,7 @@
 #include "reelgrad/data/loader.h"
 
 #include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/cuda/CUDAStream.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -51,10 +51,6 @@ MutableImageRef picture_in(const torch::Tensor& batch, int index, int t) {
   const std::int64_t last = batch.dim() - 1;
   const std::int64_t offset = index * batch.stride(0) + (last == 4 ? t * batch.stride(1) : 0);
   return {batch.data_ptr<float>() + offset, {batch.stride(last - 2), batch.stride(last - 1), batch.stride(last)}};
-}
-
-c10::Stream current_stream(torch::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
 }  // namespace
@@ -144,7 +140,7 @@ std::vector<SpecifiedJob> TrainingLoader::Impl::jobs_of(std::int64_t step, int f
 
 // Behind the gathers before them too, should they have run on another stream.
 void TrainingLoader::Impl::end_of_reads() {
-  const c10::Stream stream = current_stream(device);
+  const c10::Stream stream = c10::cuda::getCurrentCUDAStream(device.index());
   if (last_read) last_read->block(stream);
   last_read = std::make_shared<c10::Event>(device.type());
   last_read->record(stream);
@@ -163,7 +159,7 @@ class TrainingLoader::CardBatch : public ReplayedBatch {
   void prepare(std::int64_t step, int first) override {
     StoredEvents stored;
     const std::vector<SpecifiedJob> jobs = loader_.jobs_of(step, first, batch_, stored);
-    stored.order_before(current_stream(loader_.device));
+    stored.order_before(c10::cuda::getCurrentCUDAStream(loader_.device.index()));
     table_.send(jobs);
   }
 
@@ -187,7 +183,7 @@ Batch TrainingLoader::next(std::int64_t step, int first, int count) {
   Batch batch = my.empty_batch(count);
   StoredEvents stored;
   const std::vector<SpecifiedJob> jobs = my.jobs_of(step, first, batch, stored);
-  if (my.device.is_cuda()) stored.order_before(current_stream(my.device));
+  if (my.device.is_cuda()) stored.order_before(c10::cuda::getCurrentCUDAStream(my.device.index()));
   cut_now(jobs, my.device);
   if (my.device.is_cuda()) my.end_of_reads();
   return batch;

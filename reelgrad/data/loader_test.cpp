@@ -195,6 +195,23 @@ TEST_F(TrainingLoaderTest, NorDoesTheNumberOfDecoders) {
   }
 }
 
+// Field case F4: a run over 64 frames that stopped after five steps goes on with other numbers of threads everywhere.
+TEST_F(TrainingLoaderTest, AResumedRunDrawsWhatTheUnbrokenOneDoesAtAnyThreadCount) {
+  Config config = numbered_config(numbered_);
+  config.data.batch = 4;
+  const testing_data::Args frames{{"frames", "64"}};
+  const std::vector<Batch> unbroken = batches(config, open_clips(config, frames), 0, 20);
+  const int threads_before = at::get_num_threads();
+  for (const int threads : {1, 3, 8}) {
+    SCOPED_TRACE(threads);
+    at::set_num_threads(threads);
+    const std::vector<Batch> resumed =
+        batches(config, open_clips(config, frames, threads), 5, 20, torch::kCPU, {.decoders = threads});
+    expect_equal({unbroken.begin() + 5, unbroken.end()}, resumed);
+  }
+  at::set_num_threads(threads_before);
+}
+
 TEST_F(TrainingLoaderTest, MicroBatchesAreThePartsOfAStep) {
   Config config = numbered_config(numbered_);
   const std::vector<Batch> whole = batches(config, open_clips(config), 0, 3);

@@ -244,7 +244,13 @@ void SegmentDecoder::Impl::start() {
   try {
     for (int i = 0; i < threads; ++i) decoders.emplace_back([this] { decode(); });
   } catch (const std::system_error& error) {
-    if (decoders.empty()) fail(fmt::format("decoding: the system starts no thread: {}", error.what()));
+    if (decoders.empty()) {
+      throw Error(
+          ErrorKind::out_of_memory,
+          fmt::format("decoding: the system starts no thread, for want of memory or by a limit (ulimit -v, -u): "
+                      "{}",
+                      error.what()));
+    }
     log::warning(
         fmt::format("decoding: the system starts only {} of {} threads: {}", decoders.size(), threads, error.what()));
   }

@@ -175,7 +175,9 @@ std::string what_of(const Draft& draft, bool with_processor, Language language) 
 
 Finding finding_of(const Draft& draft, bool torch_works, Language language) {
   // The processor is what is left to who has no card, or none that will do.
-  const bool with_processor = torch_works && (draft.code == "NO_CARD" || draft.code == "CARD_TOO_OLD");
+  const bool is_without =
+      draft.code == "NO_CARD" || (draft.code == "CARD_TOO_OLD" && draft.severity == Severity::error);
+  const bool with_processor = torch_works && is_without;
   return {.code = draft.code,
           .severity = draft.severity,
           .what = what_of(draft, with_processor, language),

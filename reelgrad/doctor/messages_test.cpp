@@ -49,7 +49,7 @@ TEST(Messages, SentencesOfProseAreTranslated) {
   for (const PhraseText& phrase : all_phrases()) {
     const bool is_prose =
         phrase.key.find(".what") != std::string_view::npos || phrase.key.find(".fix") != std::string_view::npos;
-    if (!is_prose) continue;
+    if (!is_prose || phrase.key.starts_with("report.")) continue;
     EXPECT_NE(phrase.english, phrase.chinese) << phrase.key;
     EXPECT_TRUE(phrase.english.ends_with('.') || phrase.english.ends_with(')')) << phrase.key;
     EXPECT_TRUE(phrase.chinese.ends_with("。")) << phrase.key;

@@ -98,7 +98,8 @@ TEST(Probes, EachUsableCardIsTriedWhenAsked) {
       options_of(root,
                  "driver) echo '{\"driver\": {}, \"devices\": [{\"uuid\": \"GPU-1\"}, {\"uuid\": \"GPU-2\"}, "
                  "{\"uuid\": \"GPU-3\", \"compute_mode\": \"prohibited\"}]}';;\n"
-                 "trial) [ \"$3\" = GPU-2 ] && kill -ABRT $$; echo '{\"driver\": \"ok\", \"to_card_gbs\": 25}';;\n");
+                 "trial) [ \"$3\" = GPU-2 ] && kill -ABRT $$\n"
+                 "echo '{\"trial\": {\"driver\": \"ok\", \"to_card_gbs\": 25}, \"under_load\": {}}';;\n");
   EXPECT_EQ(probe_machine(options).devices.at(0).trial.driver, Outcome::not_run);
   options.trial = true;
   const Facts facts = probe_machine(options);
@@ -120,7 +121,7 @@ TEST(Probes, ThisProcesssOptions) {
 
 TEST(Probes, SystemChildrenPrintWhatTheyWereAskedFor) {
   using nlohmann::json;
-  EXPECT_TRUE(json::parse(run_system_probe({"nodes"})).is_array());
+  EXPECT_TRUE(json::parse(run_system_probe({"nodes"})).at("device_nodes").is_array());
   const json folder = json::parse(run_system_probe({"folder", "/"}));
   EXPECT_NE(folder.at("run_file_system"), "");
   const auto free = static_cast<std::int64_t>(free_bytes("/") >> 20);

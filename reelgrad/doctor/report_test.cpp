@@ -49,6 +49,9 @@ TEST(Report, DoctorJsonHasTheDocumentedKeys) {
   EXPECT_EQ(finding.at("severity"), "warning");
   for (const char* key : {"what", "evidence", "fix"}) EXPECT_NE(finding.at(key), "");
   EXPECT_EQ(report.at("devices"), json::parse(devices_json(facts)));
+  EXPECT_EQ(report.at("exit_code"), 0);
+  EXPECT_EQ(report.at("processor_works"), true);
+  EXPECT_EQ(report.at("versions").at("torch"), "2.11.0+cu130");
 }
 
 TEST(Report, DevicesJsonIsAListOfCards) {
@@ -67,6 +70,39 @@ TEST(Report, DevicesJsonIsAListOfCards) {
   EXPECT_NE(devices[1].at("why_not"), "");
   EXPECT_TRUE(devices[1].at("memory_free_mb").is_null());
   EXPECT_EQ(devices_json(Facts{}), "[]");
+}
+
+TEST(Report, TrialsAreReportedWithWhatWasMeasured) {
+  Facts facts = healthy_facts();
+  facts.devices[0].trial = {
+      .driver = Outcome::ok, .to_card_gbs = 25.125, .from_card_gbs = 24.5, .card_memory_gbs = 912};
+  const json trial = json::parse(devices_json(facts))[0].at("trial");
+  EXPECT_EQ(trial.at("driver"), "ok");
+  EXPECT_EQ(trial.at("to_card_gbs"), 25.125);
+  EXPECT_TRUE(trial.at("half_matmul_tflops").is_null());
+  EXPECT_THAT(devices_text(facts),
+              HasSubstr("trial: copies 25.12 GB/s to the card, 24.5 GB/s back, own memory 912 GB/s"));
+}
+
+TEST(Report, TheProcessorIsNamedWhereItWorks) {
+  Facts facts = healthy_facts();
+  facts.devices.clear();
+  facts.driver.error = "cuInit says 999";
+  EXPECT_THAT(doctor_text(facts, diagnose(facts)), HasSubstr("device = \"cpu\" works"));
+  facts.torch = {};
+  EXPECT_THAT(doctor_text(facts, diagnose(facts)), ::testing::Not(HasSubstr("device = \"cpu\"")));
+}
+
+TEST(Report, SpeaksChinese) {
+  Facts facts = healthy_facts();
+  EXPECT_THAT(doctor_text(facts, {}, Language::chinese), HasSubstr("一切正常。"));
+  facts.ffmpeg.version = "";
+  const std::string text = doctor_text(facts, diagnose(facts, Language::chinese), Language::chinese);
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "警告: 找不到 ffmpeg：只能写 .y4m 文件。 [FFMPEG_MISSING]\n  依据：PATH 中没有 ffmpeg 程序\n  办法：安装"));
+  EXPECT_THAT(text, HasSubstr("空闲 23000 MiB：可用"));
 }
 
 TEST(Report, TextNamesCardsVersionsAndFixes) {

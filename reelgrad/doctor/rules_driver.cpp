@@ -173,6 +173,8 @@ void find_nouveau(const Facts& facts, Drafts& drafts) {
   } else {
     fix.push_back({"NOUVEAU.fix.after", {}});
   }
+  const auto has_nova = [](const PciCardFacts& card) { return mentions(card.bound_driver, "nova"); };
+  if (std::ranges::any_of(facts.pci_cards, has_nova)) fix.push_back({"NOUVEAU.fix.nova", {}});
   drafts.add({.code = "NOUVEAU", .found = found, .fix = fix});
 }
 
@@ -272,8 +274,7 @@ void find_broken_driver(const Facts& facts, Drafts& drafts) {
         {"error", driver.error.empty() ? (crashed ? "SIGSEGV?" : "…") : one_line(driver.error)}}}};
   if (!facts.modules.xids.empty())
     found.push_back({"xids", {{"xids", fmt::format("{}", fmt::join(facts.modules.xids, ", "))}}});
-  Phrase fix{"DRIVER_HANGS.fix", {}};
-  if (crashed) fix = for_container("DRIVER_CRASHES.fix", facts, {{"library", library}});
+  const Phrase fix = for_driver(crashed ? "DRIVER_CRASHES.fix" : "DRIVER_HANGS.fix", facts, {{"library", library}});
   drafts.add({.code = crashed ? "DRIVER_CRASHES" : "DRIVER_HANGS", .found = found, .fix = {fix}});
 }
 

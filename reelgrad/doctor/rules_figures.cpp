@@ -1,16 +1,11 @@
 // A trial's figures against those that the card should reach.
 #include <fmt/format.h>
 
-#include "reelgrad/doctor/rules.h"
-
-#if __has_include("reelgrad/doctor/card_figures.h")
 #include "reelgrad/doctor/card_figures.h"
-#define REELGRAD_HAS_CARD_FIGURES 1
-#endif
+#include "reelgrad/doctor/rules.h"
 
 namespace reelgrad {
 
-#ifdef REELGRAD_HAS_CARD_FIGURES
 namespace {
 
 // Below this share something is wrong: a short trial on a card that warms up reaches well over it.
@@ -41,8 +36,5 @@ void find_slow_cards(const Facts& facts, Drafts& drafts) {
     compare(device, "matmul", trial.half_matmul_tflops, card->half_tflops, kLeastOfTensor, drafts);
   }
 }
-#else
-void find_slow_cards(const Facts&, Drafts&) {}
-#endif
 
 }  // namespace reelgrad

@@ -87,7 +87,7 @@ class Uuids {
   std::optional<Replacement> match(std::string_view text, std::size_t at) {
     constexpr std::size_t kPrefix = 4, kShortest = 4, kDistinct = 8, kWhole = 36;
     const std::string_view prefix = text.substr(at, kPrefix);
-    if ((prefix != "GPU-" && prefix != "MIG-") || !starts_word(text, at)) return std::nullopt;
+    if (prefix != "GPU-" && prefix != "MIG-") return std::nullopt;
     std::size_t length = 0;
     while (length < kWhole && at + kPrefix + length < text.size() &&
            (is_hex(text[at + kPrefix + length]) || text[at + kPrefix + length] == '-'))

@@ -61,6 +61,7 @@ struct TrainRequest {
   Config config;
   RunMode mode = RunMode::start;
   std::optional<std::int64_t> stop_at;
+  bool time_replay = false;  // after the run, for a benchmark
 };
 
 struct TrainResult {
@@ -70,6 +71,7 @@ struct TrainResult {
   std::filesystem::path run_folder;
   double best_psnr_rgb = 0;  // 0: never validated
   std::int64_t best_step = 0;
+  std::optional<double> replay_seconds;  // a step's graph alone, where that was asked for and steps are captured
 };
 
 struct ClipArgument {
@@ -78,7 +80,7 @@ struct ClipArgument {
 };
 
 struct RestoreRequest {
-  std::filesystem::path model;  // .safetensors, checkpoint or run folder
+  std::filesystem::path model;  // .safetensors, .pth, .ckpt, TorchScript; checkpoint or run folder
   std::string device = "auto";
   std::string precision = "auto";
   int tile_px = 0;
@@ -127,6 +129,12 @@ struct PreviewRequest {
       output;  // .png; input | bicubic | ours | target for a training script, else input | bicubic | ours
 };
 
+struct ExportRequest {
+  std::filesystem::path model;   // as in RestoreRequest
+  std::filesystem::path output;  // .safetensors or .pth
+  bool half = false;             // floating weights as float16
+};
+
 // `inspect` of a model, checkpoint or run folder: JSON with at least "kind".
 struct InspectResult {
   std::string json;
@@ -148,13 +156,14 @@ class Engine {
   // Of an architecture with these options and "scale": what it costs and how far it looks. kind "architecture".
   virtual Status inspect_architecture(const std::string& name, const std::map<std::string, std::string>& options,
                                       InspectResult& result) = 0;
+  virtual Status export_model(const ExportRequest& request) = 0;
   // The doctor's trial: a half-precision matrix product, an NHWC convolution through cuDNN and a step of training on
   // the card `uuid`, results checked. Fails when one of them cannot be done or is wrong. A few seconds, 200 MB of the
   // card.
   virtual Status try_card(const std::string& uuid, TrialFigures& figures) = 0;
 };
 
-inline constexpr int kEngineVersion = 4;  // of this header's layout
+inline constexpr int kEngineVersion = 6;  // of this header's layout
 
 // Finds torch, checks its version, opens it and the engine, once a process. `sink` receives the engine's messages.
 // Throws no_device when torch or the engine cannot be opened, naming both paths and the remedy. Thread-safe.

@@ -2,29 +2,32 @@
 
 #include <c10/util/Exception.h>
 
-#include <new>
-#include <string_view>
+#include <string>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/train/out_of_memory.h"
 
 namespace reelgrad {
+
+namespace {
+
+std::string words_of(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+}
+
+}  // namespace
 
 Status status_of(std::exception_ptr failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const Error& error) {
     return {false, error.kind(), error.what()};
-  } catch (const c10::OutOfMemoryError& error) {
-    return {false, ErrorKind::out_of_memory, error.what_without_backtrace()};
-  } catch (const c10::Error& error) {
-    const std::string_view text = error.what_without_backtrace();
-    // The CPU's allocator has no exception type of its own.
-    const bool no_memory = text.find("DefaultCPUAllocator: ") != std::string_view::npos;
-    return {false, no_memory ? ErrorKind::out_of_memory : ErrorKind::failed, std::string(text)};
-  } catch (const std::bad_alloc&) {
-    return {false, ErrorKind::out_of_memory, "the computer's memory is used up"};
   } catch (const std::exception& error) {
-    return {false, ErrorKind::failed, error.what()};
+    if (!is_out_of_memory(error)) return {false, ErrorKind::failed, words_of(error)};
+    const bool of_a_card = is_out_of_memory(error, torch::kCUDA);
+    return {false, ErrorKind::out_of_memory,
+            (of_a_card ? "" : "the computer's memory is used up: ") + first_line(error)};
   } catch (...) {
     return {false, ErrorKind::failed, "an unknown error"};
   }

@@ -16,6 +16,7 @@
 #include "reelgrad/engine/guarded.h"
 #include "reelgrad/frames/gpu_plane_import.h"
 #include "reelgrad/nn/architectures.h"
+#include "reelgrad/nn/weights_file.h"
 #include "reelgrad/record/run_folder.h"
 #include "reelgrad/restore/validation.h"
 #include "reelgrad/train/amp.h"
@@ -24,6 +25,8 @@
 
 namespace reelgrad {
 namespace {
+
+constexpr int kTimedReplays = 200;
 
 OpenOptions with_progress(Observer& observer) {
   return {.on_progress = [&observer](const std::string& text) { observer.status(text); }};
@@ -104,7 +107,7 @@ std::shared_ptr<Network> starting_network(const Config& config, const NetworkSpe
   if (!config.model.pretrained.empty() && mode != RunMode::resume) {
     const std::filesystem::path file = find_model_file(config.model.pretrained);
     torch::NoGradGuard no_grad;
-    const NamedTensors state = read_safetensors(file).tensors;
+    const NamedTensors state = read_weights_logged(file).tensors;
     if (config.model.pretrained_fit == "strict") {
       load_strict(*network, state, file.string());
     } else {
@@ -193,7 +196,7 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
   logged([&] {
     std::optional<Snapshot> resumed;
     if (request.mode == RunMode::resume) resumed = folder.resume_point();
-    if (resumed && resumed->step >= config.run.steps) {
+    if (resumed && resumed->step == config.run.steps) {
       log::info(
           fmt::format("all {} steps are done already; with a larger run.steps the run would go on", resumed->step));
     }
@@ -223,6 +226,7 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
     log::write_to_files(log::Level::info,
                         fmt::format("{} at step {}", result.interrupted ? "interrupted" : "done", result.step));
     result.stopped_early = outcome == TrainOutcome::stopped_at;
+    if (request.time_replay && !result.interrupted) result.replay_seconds = trainer.replay_seconds(kTimedReplays);
   });
 }
 

@@ -21,6 +21,7 @@
 #include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/clip/clip_impl.h"
 #include "reelgrad/clip/frame_stream.h"
+#include "reelgrad/clip/noise_script.h"
 #include "reelgrad/frames/pinned_memory.h"
 
 namespace reelgrad {
@@ -29,19 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-// Outputs of many formats and sizes, noise in every frame, another one in each; on the card when `card` is "yes".
-constexpr const char* kNoise = R"(
-import numpy as np
-import vapoursynth as vs
-core = vs.core
-def noise(n, f):
-    f = f.copy()
-    rng = np.random.default_rng(n)
-    for p in range(f.format.num_planes):
-        plane = np.asarray(f[p])
-        raw = rng.integers(0, 256, (plane.shape[0], plane.shape[1] * plane.itemsize), np.uint8).view(plane.dtype)
-        np.copyto(plane, raw if f.format.sample_type == vs.FLOAT else raw & ((1 << f.format.bits_per_sample) - 1))
-    return f
+// Outputs of many formats and sizes, behind kNoiseScript.
+constexpr const char* kManyFormats = R"(
 formats = [vs.GRAY8, vs.GRAY16, vs.GRAYS, vs.YUV420P8, vs.YUV420P10, vs.YUV422P8, vs.YUV422P12, vs.YUV444P16,
            vs.YUV444PS, vs.YUV411P8, vs.RGB24, vs.RGB30, vs.RGB48, vs.RGBH, vs.RGBS]
 index = 0
@@ -49,11 +39,7 @@ for format in formats:
     f = core.get_video_format(format)
     odd = [(1, 1), (31, 5), (641, 359)] if f.subsampling_w == f.subsampling_h == 0 else []
     for width, height in odd + [(4, 2), (36, 6), (68, 38), (1364, 766)]:
-        blank = core.std.BlankClip(width=width, height=height, format=format, length=3, keep=1)
-        clip = core.std.ModifyFrame(blank, blank, noise)
-        if globals().get("card", "no") == "yes":
-            clip = clip.std.GPUUpload()
-        clip.set_output(index)
+        noisy(width, height, format, 3, any_bits=True).set_output(index)
         index += 1
 )";
 
@@ -191,7 +177,7 @@ class GpuPlaneImportTest : public testing::Test {
 };
 
 TEST_F(GpuPlaneImportTest, UploadsOfEveryFormatAndSizeAreTheSame) {
-  const auto script = folder_.write("noise.vpy", kNoise);
+  const auto script = folder_.write("noise.vpy", std::string(test::kNoiseScript) + kManyFormats);
   const Script host = Script::open(script);
   const Script card = Script::open(script, {.args = {{"card", "yes"}}, .card = card_of(torch::kCUDA)});
   for (const int index : host.outputs()) {

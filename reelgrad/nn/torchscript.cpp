@@ -19,13 +19,22 @@ namespace {
 
 constexpr int kFallbackRadius = 64;  // pixels, where the measured one is larger
 
+// What a file is that torch cannot load, from torch's words of it.
+std::string_view loading_failure(std::string_view text) {
+  // An archive without code, or with a part of one.
+  if (text.find("constants.pkl") != std::string_view::npos) {
+    return "it holds what torch.save writes: weights or an object of Python, but no network's code";
+  }
+  if (text.find("zip archive") != std::string_view::npos) return "no archive of torch's, or a damaged one";
+  return text.substr(0, text.find('\n'));
+}
+
 torch::jit::Module load_script(const std::string& file, const std::string& what) {
   try {
     return torch::jit::load(file, torch::kCPU);
   } catch (const std::exception& error) {
-    const std::string_view text = error.what();
     fail_usage(fmt::format("{} is not a TorchScript file ({}): make one with torch.jit.script(network).save(file)",
-                           what, text.substr(0, text.find_first_of("\n"))));
+                           what, loading_failure(error.what())));
   }
 }
 
@@ -180,6 +189,21 @@ int radius_of(Network& network, const PictureShape& shape, int size_multiple, co
   return kFallbackRadius;
 }
 
+// By what it makes of a small picture; nullopt when it takes no such picture.
+std::optional<int> scale_for(Network& network, int channels) {
+  constexpr int kSide = 64;
+  const torch::NoGradGuard no_grad;
+  torch::Tensor output;
+  try {
+    output = network.forward(torch::rand({1, channels, kSide, kSide}));
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+  if (output.dim() != 4 || output.size(1) != channels || output.size(2) != output.size(3)) return std::nullopt;
+  if (output.size(2) == 0 || output.size(2) % kSide != 0) return std::nullopt;
+  return static_cast<int>(output.size(2) / kSide);
+}
+
 }  // namespace
 
 TorchScriptNetwork::TorchScriptNetwork(torch::jit::Module module, NetworkInfo info, const std::string& what)
@@ -208,6 +232,23 @@ std::vector<NetworkSegment> TorchScriptNetwork::segments() {
 void TorchScriptNetwork::train(bool on) {
   Network::train(on);
   module_.train(on);
+}
+
+NetworkSpec torchscript_spec(const std::string& file) {
+  NetworkSpec spec{.arch = "torchscript", .options = {{"file", file}}};
+  TorchScriptNetwork network(load_script(file, file), {}, file);
+  network.eval();
+  for (const NetworkColor color : {NetworkColor::rgb, NetworkColor::gray}) {
+    const std::optional<int> scale = scale_for(network, channels(color));
+    if (!scale) continue;
+    spec.color = color;
+    spec.scale = *scale;
+    return spec;
+  }
+  fail_usage(
+      fmt::format("{}: a TorchScript network that makes no larger picture of the same colours out of an RGB or gray "
+                  "one of 64x64: apply a run that trained it, which knows what it takes",
+                  file));
 }
 
 std::shared_ptr<Network> make_torchscript(const NetworkSpec& spec) {

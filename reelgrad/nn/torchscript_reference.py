@@ -164,6 +164,7 @@ def main(folder):
     torch.jit.freeze(torch.jit.script(nn.Sequential(conv(3, 3)).eval())).save(folder / "frozen.pt")
     torch.jit.trace(Traced(), torch.rand(1, 3, 8, 8)).save(folder / "traced-constant.pt")
     torch.save(conv(3, 3).state_dict(), folder / "state-dict.pt")
+    torch.save(conv(3, 3).state_dict(), folder / "old-state-dict.pt", _use_new_zipfile_serialization=False)
     (folder / "text.pt").write_text("import torch\n")
 
 

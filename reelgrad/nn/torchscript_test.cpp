@@ -204,10 +204,12 @@ TEST_F(TorchScriptTest, SizesAreMeasured) {
 }
 
 TEST_F(TorchScriptTest, RefusesWhatIsNoTorchScript) {
-  for (const char* name : {"text", "state-dict", "gone"}) {
-    EXPECT_THAT(refusal(spec(name)), AllOf(HasSubstr("is not a TorchScript file"), HasSubstr("torch.jit.script")))
+  for (const char* name : {"text", "state-dict", "old-state-dict", "gone"}) {
+    EXPECT_THAT(refusal(spec(name)), AllOf(HasSubstr("is not a TorchScript file"), HasSubstr("torch.jit.script"),
+                                           testing::Not(HasSubstr("PytorchStreamReader"))))
         << name;
   }
+  EXPECT_THAT(refusal(spec("state-dict")), HasSubstr("it holds what torch.save writes: weights"));
 }
 
 TEST_F(TorchScriptTest, RefusesOtherShapes) {

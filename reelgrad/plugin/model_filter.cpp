@@ -13,6 +13,7 @@
 #include "reelgrad/clip/vs_convert.h"
 #include "reelgrad/clip/vs_vulkan.h"
 #include "reelgrad/clip/vulkan_card.h"
+#include "reelgrad/doctor/missing_card.h"
 #include "reelgrad/plugin/engine_log.h"
 #include "reelgrad/plugin/vs_guard.h"
 
@@ -137,7 +138,7 @@ RestoreRequest restore_request(const VSMap* in, const VSAPI* api) {
   RestoreRequest request;
   request.model = text_argument(in, "model", "", api);
   if (request.model.empty())
-    fail_usage("model is empty, it must name a .safetensors file, a checkpoint or a run folder");
+    fail_usage("model is empty, it must name a .safetensors or .pth file, a checkpoint or a run folder");
   request.device = text_argument(in, "device", request.device, api);
   request.precision = text_argument(in, "precision", request.precision, api);
   request.tile_px = int_argument(in, "tile", request.tile_px, 0, api);
@@ -203,13 +204,22 @@ void VS_CC free_filter(void* data, VSCore*, const VSAPI*) {
   delete static_cast<ModelFilter*>(data);
 }
 
+std::unique_ptr<RestorerSession> open_session(const RestoreRequest& request) {
+  std::unique_ptr<RestorerSession> session;
+  try {
+    engine().open_restorer(request, session).raise();
+  } catch (const Error& error) {
+    throw Error(error.kind(), explained(error));
+  }
+  return session;
+}
+
 void create(const VSMap* in, VSMap* out, VSCore* core, const VSAPI* api) {
   NodeHandle node(api->mapGetNode(in, "clip", 0, nullptr), FreeNode{api});
   const VSVideoInfo input = *api->getVideoInfo(node.get());
   check_clip(input);
   const EngineCall call(core, api);
-  std::unique_ptr<RestorerSession> session;
-  engine().open_restorer(restore_request(in, api), session).raise();
+  std::unique_ptr<RestorerSession> session = open_session(restore_request(in, api));
 
   auto on_card = input_on_card(node, *session, core, api);
   auto filter = std::make_unique<ModelFilter>(std::move(node), input, std::move(session), std::move(on_card));

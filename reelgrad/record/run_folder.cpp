@@ -8,6 +8,7 @@
 #include <cmath>
 #include <future>
 #include <string_view>
+#include <system_error>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
@@ -171,6 +172,15 @@ void check_changes(const fs::path& folder, const Config& config) {
                          folder.string(), join(refused, ", ")));
 }
 
+// A run that is over may be looked at again; one of fewer steps was another run, with another schedule.
+void check_steps(std::int64_t done, std::int64_t steps) {
+  if (done <= steps) return;
+  fail_usage(
+      fmt::format("run.steps: {} is fewer than the {} steps that the run has done: allowed is {} (it is then "
+                  "over) or more, or --fresh to start anew",
+                  steps, done, done));
+}
+
 // The newest good checkpoint. Newer ones, all damaged, are set aside: retention must not count them as the newest.
 std::optional<fs::path> choose_checkpoint(const fs::path& folder) {
   const std::vector<StepFolder> steps = step_folders(folder);
@@ -264,6 +274,7 @@ void RunFolder::Impl::go_on(const Config& config) {
   resume_from = choose_checkpoint(folder);
   CheckpointState state;
   if (resume_from) state = read_state(*resume_from);
+  check_steps(state.step, config.run.steps);
   if (state.score) scored = {state.step, *state.score};
   cut_metrics(folder / kMetricsFile, state.step);
   write_file_atomically(folder / kConfigFile, to_toml(config));
@@ -301,7 +312,12 @@ void RunFolder::validation(const ValidationRecord& record) {
   // Seconds for a large picture, in which training goes on.
   const fs::path file = impl_->folder / kPreviewFolder / (step_name(record.step) + ".png");
   if (impl_->preview.valid()) impl_->preview.wait();
-  impl_->preview = std::async(std::launch::async, [file, image = record.preview] { try_to_write_png(file, image); });
+  const auto write = [file, image = record.preview] { try_to_write_png(file, image); };
+  try {
+    impl_->preview = std::async(std::launch::async, write);
+  } catch (const std::system_error&) {  // the system starts no thread
+    write();
+  }
 }
 
 void RunFolder::checkpoint(const Snapshot& snapshot) {

@@ -350,6 +350,16 @@ TEST_F(RunFolderTest, ResumeRefusesOtherWeightsOrNumbersOfPairs) {
   EXPECT_THAT(refusal(RunMode::resume, ErrorKind::usage), HasSubstr("data.pairs: 1 -> 0 pairs of folders"));
 }
 
+TEST_F(RunFolderTest, ResumeRefusesFewerStepsThanAreDone) {
+  { open(RunMode::start).checkpoint(snapshot_of(40)); }
+  config_.run.steps = 40;
+  { open(RunMode::resume); }
+  config_.run.steps = 30;
+  EXPECT_THAT(refusal(RunMode::resume, ErrorKind::usage),
+              AllOf(HasSubstr("run.steps: 30 is fewer than the 40 steps that the run has done"), HasSubstr("--fresh")));
+  EXPECT_EQ(load_config(run_ / "config.toml").run.steps, 40);
+}
+
 TEST_F(RunFolderTest, ResumeTakesAScriptThatHasMoved) {
   { open(RunMode::start); }
   const fs::path moved = run_.parent_path() / "moved.vpy";

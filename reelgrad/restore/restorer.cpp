@@ -21,6 +21,7 @@
 #include "reelgrad/frames/gpu_plane_import.h"
 #include "reelgrad/nn/weights.h"
 #include "reelgrad/restore/tiling.h"
+#include "reelgrad/train/out_of_memory.h"
 
 namespace reelgrad {
 namespace {
@@ -149,8 +150,9 @@ struct Restorer::Impl {
     try {
       run_tiles(padded, tile_px, std::move(out));
       return true;
-    } catch (const c10::OutOfMemoryError& error) {
-      reason = error.what_without_backtrace();
+    } catch (const std::exception& error) {
+      if (!is_out_of_memory(error, options.device)) throw;
+      reason = first_line(error);
     }
     return false;
   }

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "reelgrad/base/testing/temporary_folder.h"
+#include "reelgrad/clip/noise_script.h"
 #include "reelgrad/clip/window_reader.h"
 #include "reelgrad/frames/convert.h"
 #include "reelgrad/frames/gpu_plane_import.h"
@@ -15,27 +16,11 @@
 namespace reelgrad {
 namespace {
 
-// Outputs 0 and 1 are a pair, the others of several formats; on the card when `card` is "yes".
+// Outputs 0 and 1 are a pair, the others of several formats; behind kNoiseScript.
 constexpr const char* kNoiseClips = R"(
-import numpy as np
-import vapoursynth as vs
-core = vs.core
-def noise(n, f):
-    f = f.copy()
-    rng = np.random.default_rng(n)
-    for p in range(f.format.num_planes):
-        plane = np.asarray(f[p])
-        top = 1 if f.format.sample_type == vs.FLOAT else 1 << f.format.bits_per_sample
-        np.copyto(plane, (rng.random(plane.shape) * top).astype(plane.dtype))
-    f.props["_Matrix"] = 0 if f.format.color_family == vs.RGB else 6
-    return f
-def clip(width, height, format):
-    blank = core.std.BlankClip(width=width, height=height, format=format, length=7)
-    clip = core.std.ModifyFrame(blank, blank, noise)
-    return clip.std.GPUUpload() if globals().get("card", "no") == "yes" else clip
-clip(144, 80, vs.YUV420P8).set_output(0)
+noisy(144, 80, vs.YUV420P8, 7).set_output(0)
 for index, format in enumerate([vs.YUV420P8, vs.YUV422P10, vs.YUV444P16, vs.GRAY8, vs.GRAYS, vs.RGB24, vs.RGBH], 1):
-    clip(72, 40, format).set_output(index)
+    noisy(72, 40, format, 7).set_output(index)
 )";
 
 // The mean of the window's frames: each of them counts.
@@ -77,7 +62,7 @@ class RestorerGpuFramesTest : public testing::Test {
     } catch (const std::exception& error) {
       GTEST_SKIP() << error.what();
     }
-    const auto script = folder_.write("noise.vpy", kNoiseClips);
+    const auto script = folder_.write("noise.vpy", std::string(test::kNoiseScript) + kNoiseClips);
     host_.emplace(Script::open(script));
     card_.emplace(Script::open(script, {.args = {{"card", "yes"}}, .card = card_of(torch::kCUDA)}));
     target_ = frame_target(torch::kCUDA);

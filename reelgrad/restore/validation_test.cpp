@@ -1,9 +1,12 @@
 #include "reelgrad/restore/validation.h"
 
+#include <c10/core/CPUAllocator.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <sstream>
@@ -13,6 +16,7 @@
 #include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/restore/test_clips.h"
 #include "reelgrad/restore/test_networks.h"
+#include "reelgrad/train/test_support.h"
 
 namespace reelgrad {
 namespace {
@@ -222,14 +226,18 @@ TEST_F(ValidationTest, NoFrameIsLostWhenMemoryRunsOut) {
   EXPECT_NE(whole.describe().find("tiles"), std::string::npos);
 }
 
+// The waves with a target of another size.
+std::string waves_of(int width, int height) {
+  return fmt::format(
+      "{}\ntarget = target.resize.Bicubic({}, {})\ntarget.set_output(0)\n"
+      "target.resize.Bicubic({}, {}).set_output(1)\n",
+      kWavesScript, width, height, width / 2, height / 2);
+}
+
 // Field case B5: frames much larger than the crops of training, on a card with little memory left.
 TEST_F(ValidationTest, GpuWithLittleMemoryMeasuresTheSameByTiles) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no CUDA card";
-  const std::filesystem::path script = folder_.write("large.vpy", std::string(kWavesScript) + R"(
-target = target.resize.Bicubic(2048, 2048)
-target.set_output(0)
-target.resize.Bicubic(1024, 1024).set_output(1)
-)");
+  const std::filesystem::path script = folder_.write("large.vpy", waves_of(2048, 2048));
   const torch::Device card(torch::kCUDA, 0);
   RestoreOptions options;
   options.device = card;
@@ -251,6 +259,105 @@ target.resize.Bicubic(1024, 1024).set_output(1)
   EXPECT_NEAR(tight.ours.psnr_rgb, roomy.ours.psnr_rgb, 1e-3);
   EXPECT_NEAR(tight.ours.ssim_y, roomy.ours.ssim_y, 1e-5);
   EXPECT_NEAR(tight.bicubic.psnr_rgb, roomy.bicubic.psnr_rgb, 1e-9);
+}
+
+// --- Training beside a validation that memory does not suffice for ---
+
+// Torch's memory of the CPU, in which no tensor may take more than so many bytes while it lives.
+class SmallMemory : public c10::Allocator {
+ public:
+  explicit SmallMemory(std::size_t largest) : inner_(c10::GetCPUAllocator()), largest_(largest) {
+    c10::SetCPUAllocator(this, kPriority);
+  }
+  ~SmallMemory() override { c10::SetCPUAllocator(inner_, kPriority); }
+  int refused() const { return refused_; }
+
+  c10::DataPtr allocate(std::size_t bytes) override {
+    if (bytes > largest_) {
+      ++refused_;
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "Tried to allocate ", bytes, " bytes.");
+    }
+    return inner_->allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { inner_->copy_data(to, from, bytes); }
+
+ private:
+  static constexpr std::uint8_t kPriority = 1;
+  c10::Allocator* inner_;
+  std::size_t largest_;
+  std::atomic<int> refused_ = 0;
+};
+
+Config config_of_training(const char* features) {
+  Config config = test::small_config();
+  config.run.steps = 8;
+  config.model.options = {{"features", features}, {"convs", "1"}, {"activation", "prelu"}};
+  config.ema.decay = 0.9;
+  config.validation.every = 4;
+  return config;
+}
+
+// Checkpoints of step 4, after its validation, and of the last step.
+std::vector<Snapshot> train(const Config& config, torch::Device device, Validator* validator) {
+  auto batches = test::smooth_batches(config, device);
+  test::MemoryRecorder recorder;
+  torch::manual_seed(3);
+  Trainer trainer(config, make_network(network_spec(config)), device, batches, recorder, validator);
+  trainer.run(4);
+  trainer.run();
+  EXPECT_EQ(recorder.validations.size(), validator == nullptr ? 0U : 2U);
+  return {recorder.checkpoints.front(), recorder.checkpoints.back()};
+}
+
+// Weights, average, optimizer, loss scale, generators, meters and the memory plan.
+void expect_same_state(const std::vector<Snapshot>& a, const std::vector<Snapshot>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "step " << a[i].step);
+    ASSERT_EQ(a[i].step, b[i].step);
+    test::expect_bit_equal(a[i].model, b[i].model);
+    test::expect_bit_equal(a[i].training, b[i].training);
+  }
+}
+
+// Field case B5.
+TEST_F(ValidationTest, FallingBackToTilesLeavesTrainingAsItWas) {
+  const Config config = config_of_training("64");
+  const std::vector<Snapshot> alone = train(config, torch::kCPU, nullptr);
+  const Script script = Script::open(folder_.write("larger.vpy", waves_of(192, 128)));
+  const std::unique_ptr<Validator> validator =
+      make_validator({{"larger", training_pair(script, 2), 0, 2}}, network_spec(config), {}, torch::kCPU);
+  const SmallMemory memory(1'300'000);  // 64 features of 96x64 pixels take 1,572,864
+  const std::vector<Snapshot> validated = train(config, torch::kCPU, validator.get());
+  EXPECT_GT(memory.refused(), 0);
+  expect_same_state(validated, alone);
+}
+
+// Field case B5 on a card, in half precision with its loss scale.
+TEST_F(ValidationTest, GpuFallingBackToTilesLeavesTrainingAsItWas) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no CUDA card";
+  const std::filesystem::path script = folder_.write("large.vpy", waves_of(2048, 2048));
+  const torch::Device card(torch::kCUDA, 0);
+  apply_determinism(true);
+  Config config = config_of_training("48");
+  config.precision.amp = "fp16";
+  const std::vector<Snapshot> alone = train(config, card, nullptr);
+
+  const std::unique_ptr<Validator> validator =
+      make_validator({{"large", training_pair(Script::open(script, {}), 2), 0, 1}}, network_spec(config), {}, card);
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  std::size_t free = 0, total = 0;
+  ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  const auto stats = [] { return c10::cuda::CUDACachingAllocator::getDeviceStats(0); };
+  constexpr std::int64_t kLeftMiB = 400;  // 48 features of a whole frame take 192, twice in a convolution
+  const std::int64_t usable = static_cast<std::int64_t>(free) + stats().reserved_bytes[0].current;
+  config.memory.reserve_mb = static_cast<int>((usable >> 20) - kLeftMiB);
+  const std::int64_t failed_before = stats().num_ooms;
+  const std::vector<Snapshot> validated = train(config, card, validator.get());
+  EXPECT_GT(stats().num_ooms, failed_before);
+  apply_determinism(false);
+  expect_same_state(validated, alone);
 }
 
 }  // namespace

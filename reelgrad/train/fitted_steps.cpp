@@ -5,11 +5,14 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <exception>
 #include <optional>
+#include <vector>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
+#include "reelgrad/base/text.h"
 #include "reelgrad/train/graph_step.h"
 #include "reelgrad/train/out_of_memory.h"
 #include "reelgrad/train/replay_state.h"
@@ -55,16 +58,20 @@ void FittedSteps::fit(std::int64_t step, const std::function<void()>& work) {
     std::optional<RandomState> generators;
     std::optional<BufferState> buffers;
     std::string why;
+    bool of_the_host = false;  // while the step runs on a card
     std::exception_ptr other;
     try {
       generators = RandomState::now(device_);
       buffers.emplace(network_.buffers());
       return work();
     } catch (const std::exception& error) {
-      if (is_out_of_memory(error)) {
-        why = fmt::format("{}\n{}", first_line(error), describe_memory(memory_numbers(device_, error)));
-      } else if (dynamic_cast<const Error*>(&error) != nullptr) {
+      if (dynamic_cast<const Error*>(&error) != nullptr) {
         other = std::current_exception();  // a frame, say: the card is well
+      } else if (is_out_of_memory(error, device_)) {
+        why = numbers_of(error);
+      } else if (is_out_of_memory(error)) {
+        of_the_host = true;
+        why = first_line(error);
       } else {
         throw;
       }
@@ -73,8 +80,14 @@ void FittedSteps::fit(std::int64_t step, const std::function<void()>& work) {
     if (generators) generators->restore();
     if (buffers) buffers->restore();
     if (other) std::rethrow_exception(other);
+    if (of_the_host) fail_host_memory(step, why);
     adapt(step, why);
   }
+}
+
+std::string FittedSteps::numbers_of(const std::exception& error) const {
+  const std::string numbers = describe_memory(memory_numbers(device_, error));
+  return numbers.empty() ? first_line(error) : fmt::format("{}\n{}", first_line(error), numbers);
 }
 
 void FittedSteps::give_back() {
@@ -105,6 +118,19 @@ void FittedSteps::fail_memory(std::int64_t step, const std::string& why) const {
                           tried, why, memory_advice(config_, plan_)));
 }
 
+// The ladder makes room on the card, partly by taking more of the host's.
+void FittedSteps::fail_host_memory(std::int64_t step, const std::string& why) const {
+  const DataConfig& data = config_.data;
+  std::vector<std::string> advice;
+  if (plan_.checkpointing.offload) advice.emplace_back("memory.offload = false");
+  if (data.pool_frames > data.segment_frames)
+    advice.push_back(fmt::format("data.pool_frames = {}", std::max(data.segment_frames, data.pool_frames / 2)));
+  advice.emplace_back("ending other programs");
+  throw Error(ErrorKind::out_of_memory,
+              fmt::format("step {}: the computer's memory is used up, not that of {}: {}\nSmallest change first: {}",
+                          step + 1, device_.str(), why, join(advice, "; ")));
+}
+
 void FittedSteps::choose_checkpointing(std::int64_t step) {
   if (config_.memory.checkpointing != "auto" || !device_.is_cuda()) return;
   for (const CheckpointPlan& candidate : {CheckpointPlan{}, CheckpointPlan{automatic_segments(network_), false},
@@ -128,7 +154,7 @@ bool FittedSteps::dry_step_fits(std::int64_t step) {
     ops_.accumulate(batches_.next(step, parts.first(last), parts.count(last)));
     c10::cuda::getCurrentCUDAStream(device_.index()).synchronize();
   } catch (const std::exception& error) {
-    if (!is_out_of_memory(error)) throw;
+    if (!is_out_of_memory(error, device_)) throw;
     fits = false;
   }
   give_back();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "reelgrad/config/config.h"
@@ -27,12 +28,16 @@ class FittedSteps {
   // it, and with offloading, and takes the first that fits. Nothing else changes.
   void choose_checkpointing(std::int64_t step);
 
-  // Throws out_of_memory, with the numbers and what would help, when no plan is left (or memory.on_oom is "fail").
+  // Throws out_of_memory, with the numbers and what would help, when no plan is left (or memory.on_oom is "fail"), and
+  // when a step on a card lacks memory of the host.
   // After any Error, a frame's too, all is as before the step.
   void run(std::int64_t step);
 
   // Gives back all memory that steps took, a graph's too; what an unfinished one has summed up is forgotten.
   void give_back();
+
+  // See Step; nullopt also before the first step.
+  std::optional<double> replay_seconds(int times) { return step_ ? step_->replay_seconds(times) : std::nullopt; }
 
   const MemoryPlan& plan() const { return plan_; }
   void set_plan(const MemoryPlan& plan, std::int64_t next_step);  // of a resumed run
@@ -42,6 +47,8 @@ class FittedSteps {
   void fit(std::int64_t step, const std::function<void()>& work);
   bool dry_step_fits(std::int64_t step);
   void adapt(std::int64_t step, const std::string& why);
+  std::string numbers_of(const std::exception& error) const;
+  [[noreturn]] void fail_host_memory(std::int64_t step, const std::string& why) const;
   [[noreturn]] void fail_memory(std::int64_t step, const std::string& why) const;
 
   const Config& config_;

@@ -7,9 +7,21 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
 #include <map>
+#include <regex>
+#include <thread>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/base/files.h"
+#include "reelgrad/base/log.h"
+#include "reelgrad/base/process.h"
+#include "reelgrad/base/testing/temporary_folder.h"
+#include "reelgrad/data/testing.h"
 #include "reelgrad/train/test_support.h"
 
 namespace reelgrad {
@@ -156,9 +168,22 @@ TEST(FittedSteps, SayWhatWouldHelpWhenNothingIsLeftToTry) {
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("step 1: out of memory on cpu"), HasSubstr("1.0 GiB were asked for"),
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("step 1: out of memory on cpu"), HasSubstr("1.0 GiB were asked for\n"),
                                     HasSubstr("memory.on_oom = \"adapt\"")));
   }
+}
+
+// A script's own lack of memory is no reason for a smaller step.
+TEST(FittedSteps, AFrameThatCannotBeHadForWantOfMemoryIsNoReasonToAdapt) {
+  struct LargeFrames : BatchSource {
+    Batch next(std::int64_t, int, int) override {
+      throw Error(ErrorKind::out_of_memory, "a.vpy, output 0: frame 7: MemoryError");
+    }
+  } batches;
+  Training training(config_of(4, 1), batches, test::small_network(1));
+  const MemoryPlan plan = training.steps.plan();
+  EXPECT_THROW(training.steps.run(0), Error);
+  EXPECT_EQ(training.steps.plan(), plan);
 }
 
 class FittedStepsGpuTest : public testing::Test {
@@ -259,6 +284,163 @@ TEST_F(FittedStepsGpuTest, AutoTakesCheckpointingOnlyWhereItIsNeeded) {
   EXPECT_GT(tight.steps.plan().checkpointing.segments, 0);
   tight.steps.run(0);
   EXPECT_EQ(tight.steps.plan().parts, 1);
+}
+
+// Of the host's memory a smaller step on the card takes no less: the ladder is for the card's.
+TEST_F(FittedStepsGpuTest, WithoutMemoryOfTheHostTheRunEndsAsItIs) {
+  struct NoHostMemory : BatchSource {
+    Batch next(std::int64_t, int, int) override { throw std::bad_alloc(); }
+  } batches;
+  Training training(config_of(4, 1), batches, test::small_network(1), card_);
+  const MemoryPlan plan = training.steps.plan();
+  try {
+    training.steps.run(0);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("step 1: the computer's memory is used up, not that of cuda:0"),
+                                    HasSubstr("data.pool_frames = ")));
+  }
+  EXPECT_EQ(training.steps.plan(), plan);
+}
+
+// Memory runs out once, when the batch of step `at` is asked for: also after a capture, whose replays allocate nothing.
+class OnceFull : public BatchSource {
+ public:
+  OnceFull(BatchSource& inner, std::int64_t at) : inner_(inner), at_(at) {}
+  Batch next(std::int64_t step, int first, int count) override {
+    if (step == at_ && !std::exchange(failed_, true))
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "Tried to allocate 1.00 GiB.");
+    return inner_.next(step, first, count);
+  }
+  bool on_card() const override { return inner_.on_card(); }
+  void leave_card(std::int64_t next_step) override { inner_.leave_card(next_step); }
+
+ private:
+  BatchSource& inner_;
+  std::int64_t at_;
+  bool failed_ = false;
+};
+
+// Everything that is logged while it lives.
+class Messages {
+ public:
+  Messages() {
+    log::set_sink([this](log::Level, std::string_view message) { said_.emplace_back(message); });
+  }
+  ~Messages() { log::set_sink({}); }
+  bool mention(const std::string& words) const {
+    return std::ranges::any_of(said_, [&](const std::string& line) { return line.find(words) != std::string::npos; });
+  }
+
+ private:
+  std::vector<std::string> said_;
+};
+
+// Of four samples parts are made; with a single one checkpointing is what is left.
+TEST_F(FittedStepsGpuTest, APlanThatChangesAfterACaptureIsCapturedAnew) {
+  apply_determinism(true);
+  for (const int batch : {4, 1}) {
+    SCOPED_TRACE(batch);
+    Config config = config_of(batch, 1);
+    config.model.options["convs"] = "6";
+    const auto network = [&](std::uint64_t seed) {
+      torch::manual_seed(seed);
+      return make_network(network_spec(config));
+    };
+    auto batches = test::smooth_batches(config, card_);
+    OnceFull full(batches, 5);
+    const Messages messages;
+    Training training(config, full, network(1), card_);
+    for (std::int64_t step = 0; step < 5; ++step) training.steps.run(step);
+    const MemoryPlan before = training.steps.plan();
+    const NamedTensors start = training.setup.state();
+    for (std::int64_t step = 5; step < 12; ++step) training.steps.run(step);
+    const MemoryPlan plan = training.steps.plan();
+    EXPECT_NE(plan, before);
+    EXPECT_EQ(plan.parts, batch == 4 ? 2 : 1);
+    EXPECT_EQ(plan.checkpointing.segments > 0, batch == 1);
+    EXPECT_FALSE(messages.mention("op by op"));
+
+    Training from_start(config, batches, network(2), card_);
+    from_start.setup.load(start);
+    from_start.steps.set_plan(plan, 5);
+    for (std::int64_t step = 5; step < 12; ++step) from_start.steps.run(step);
+    test::expect_bit_equal(training.setup.state(), from_start.setup.state());
+  }
+  apply_determinism(false);
+}
+
+// The ladder's first rung: the run goes on with the same samples and bits.
+TEST_F(FittedStepsGpuTest, DecodedFramesLeaveTheCardInTheMiddleOfARun) {
+  apply_determinism(true);
+  const test::TemporaryFolder folder;
+  Config config = test::small_config();
+  config.run.steps = 20;
+  config.data = testing_data::numbered_config(folder.write("numbered.vpy", testing_data::kNumberedScript)).data;
+  config.data.reuse = 4;
+  for (const char* graph : {"auto", "off"}) {
+    SCOPED_TRACE(graph);
+    config.run.graph = graph;
+    const auto run = [&](std::int64_t full_at) {
+      TrainingLoader loader(testing_data::open_clips(config), config, card_, 0, {.place = FramePool::Place::device});
+      OnceFull source(loader, full_at);
+      test::MemoryRecorder recorder;
+      torch::manual_seed(4);
+      Trainer(config, make_network(network_spec(config)), card_, source, recorder, nullptr).run();
+      EXPECT_EQ(loader.on_card(), full_at < 0);
+      return recorder.checkpoints.back().training;
+    };
+    const NamedTensors undisturbed = run(-1), moved = run(9);
+    const StateReader state(moved);
+    EXPECT_EQ(memory_plan(*state.find("memory_plan")), (MemoryPlan{.frames_on_host = true}));
+    test::expect_bit_equal(test::without(moved, "memory_plan"), test::without(undisturbed, "memory_plan"));
+  }
+  apply_determinism(false);
+}
+
+constexpr std::int64_t kHeldMiB = 3072;
+constexpr const char* kHoldVariable = "REELGRAD_TEST_HOLD_CARD_MEMORY";
+
+// The other process of the next test: holds memory of the card until its input ends. The variable names a file that
+// says when it does.
+TEST(HeldCardMemoryGpu, UntilTheInputEnds) {
+  const char* file = std::getenv(kHoldVariable);
+  if (file == nullptr) GTEST_SKIP() << "run by FittedStepsGpuTest.AnErrorNamesWhoElseHoldsTheCardsMemory";
+  const torch::Tensor held = torch::zeros({kHeldMiB << 20}, torch::dtype(torch::kUInt8).device(torch::kCUDA));
+  torch::cuda::synchronize();
+  write_file_atomically(file, std::filesystem::read_symlink("/proc/self").string());
+  std::cin.ignore(std::numeric_limits<std::streamsize>::max());
+}
+
+// Field case B8. Where processes cannot be seen (a container), what they hold is said all the same.
+TEST_F(FittedStepsGpuTest, AnErrorNamesWhoElseHoldsTheCardsMemory) {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path ready = folder.path() / "pid";
+  const PipedProcess other({"env", std::string(kHoldVariable) + "=" + ready.string(), executable_path().string(),
+                            "--gtest_filter=HeldCardMemoryGpu.UntilTheInputEnds"});
+  for (int tenths = 0; tenths < 600 && !std::filesystem::exists(ready); ++tenths)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  ASSERT_TRUE(std::filesystem::exists(ready)) << other.error_output();
+
+  Config config = config_of(32, 1);
+  config.memory.on_oom = "fail";
+  LargeBatches batches(card_);
+  Training training(config, batches, large_network("4"), card_);
+  leave(300);
+  std::string text;
+  try {
+    training.steps.run(0);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
+    text = error.what();
+  }
+  const std::regex held("process " + read_file(ready) +
+                        "[^\n]* holds ([0-9]+) MiB|([0-9]+) MiB are held by no process");
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(text, found, held)) << text;
+  EXPECT_GE(std::stoll(found[1].matched ? found[1] : found[2]), kHeldMiB) << text;
 }
 
 }  // namespace

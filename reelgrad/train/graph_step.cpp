@@ -1,8 +1,11 @@
 #include "reelgrad/train/graph_step.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
 #include <torch/torch.h>
+
+#include <chrono>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
@@ -79,6 +82,19 @@ void GraphStep::run(std::int64_t step) {
   if (update_) update_->replay();
 }
 
+std::optional<double> GraphStep::replay_seconds(int times) {
+  if (captured_.empty()) return std::nullopt;
+  const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
+  stream.synchronize();
+  const auto start = std::chrono::steady_clock::now();
+  for (int n = 0; n < times; ++n) {
+    for (int i = 0; i < parts_.parts(); ++i) part_of(parts_.count(i)).work->replay();
+    if (update_) update_->replay();
+  }
+  stream.synchronize();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / times;
+}
+
 // False: the steps cannot be captured, and why_not_ says why.
 bool GraphStep::capture(std::int64_t step) {
   try {
@@ -86,7 +102,7 @@ bool GraphStep::capture(std::int64_t step) {
     record();
     return true;
   } catch (const std::exception& error) {
-    const bool full = is_out_of_memory(error);
+    const bool full = is_out_of_memory(error, torch::kCUDA);
     if (!full && dynamic_cast<const Error*>(&error) != nullptr) throw;  // of a frame: no reason of the graph's
     why_not_ = full ? "the card's memory does not hold the graph beside the rest" : first_line(error);
   }

@@ -18,6 +18,7 @@ class GraphStep : public Step {
 
   // A network that cannot be captured, or that a graph's memory does not fit beside, is run op by op from then on.
   void run(std::int64_t step) override;
+  std::optional<double> replay_seconds(int times) override;
 
   // Why steps are not captured; empty while they are, or are going to be.
   const std::string& why_not() const { return why_not_; }

@@ -33,10 +33,13 @@ const torch::Device kCard{torch::kCUDA, 0};
 // A run with these steps, on the card.
 template <class StepType>
 struct CardRun {
-  CardRun(const Config& config, std::shared_ptr<Network> network, Precision precision, int parts)
+  CardRun(const Config& config, std::shared_ptr<Network> network, Precision precision, int parts,
+          CheckpointPlan checkpointing = {})
       : setup(config, std::move(network), kCard, precision),
         batches(test::smooth_batches(config, kCard)),
-        step(setup.ops, batches, MicroBatches(setup.samples(), parts)) {}
+        step(setup.ops, batches, MicroBatches(setup.samples(), parts)) {
+    setup.loss.set_checkpointing(checkpointing);
+  }
 
   NamedTensors run(int steps) {
     for (int i = 0; i < steps; ++i) step.run(i);
@@ -79,6 +82,91 @@ TEST_F(GraphStepGpuTest, EqualsEagerStepsBitForBit) {
       test::expect_bit_equal(graph.run(12), eager.run(12));
       EXPECT_THAT(graph.step.why_not(), IsEmpty());
     }
+  }
+}
+
+TEST_F(GraphStepGpuTest, WithCheckpointingEqualsEagerStepsWithoutBitForBit) {
+  Config deep = config();
+  deep.model.options["convs"] = "6";
+  const auto network = [&] {
+    torch::manual_seed(1);
+    return make_network(network_spec(deep));
+  };
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    for (const int parts : {1, 2}) {
+      SCOPED_TRACE(to_string(precision) + ", " + std::to_string(parts) + " parts");
+      CardRun<EagerStep> plain(deep, network(), precision, parts);
+      CardRun<EagerStep> eager(deep, network(), precision, parts, {.segments = 3});
+      CardRun<GraphStep> graph(deep, network(), precision, parts, {.segments = 3});
+      const NamedTensors expected = plain.run(10);
+      test::expect_bit_equal(eager.run(10), expected);
+      test::expect_bit_equal(graph.run(10), expected);
+      EXPECT_THAT(graph.step.why_not(), IsEmpty());
+    }
+  }
+}
+
+// A step of two networks, each with an optimizer of its own: the second learns what the first leaves over.
+template <class StepType>
+class TwoNetworks {
+ public:
+  TwoNetworks(const Config& config, int parts)
+      : batches_(test::smooth_batches(config, kCard)), step_(ops_, batches_, MicroBatches(kSamples, parts)) {}
+
+  NamedTensors run(int steps) {
+    for (int i = 0; i < steps; ++i) step_.run(i);
+    NamedTensors state;
+    const auto add = [&](const std::string& prefix, const NamedTensors& tensors) {
+      for (const auto& [name, tensor] : tensors) state.emplace_back(prefix + name, tensor.detach().cpu().clone());
+    };
+    add("first.", state_dict(*first_));
+    add("second.", state_dict(*second_));
+    add("adam.", adam_.state());
+    add("sgd.", sgd_.state());
+    add("", {{"meter", meter_.state()}});
+    return state;
+  }
+  const StepType& step() const { return step_; }
+
+ private:
+  static constexpr int kSamples = 6;
+
+  static std::shared_ptr<Network> on_card(std::uint64_t seed) {
+    auto network = test::small_network(seed);
+    network->to(kCard);
+    return network;
+  }
+  static LossValue l1(const torch::Tensor& a, const torch::Tensor& b) {
+    const torch::Tensor loss = (a - b).abs().mean();
+    return {loss, loss.detach().reshape({1})};
+  }
+
+  std::shared_ptr<Network> first_ = on_card(1), second_ = on_card(2);
+  Updater adam_{{.optimizer = {.name = "adam", .lr = 1e-3, .clip_norm = 0.1},
+                 .ema = {.decay = 0.9},
+                 .steps = 12,
+                 .loss_scaling = true,
+                 .initial_scale = 1024},
+                *first_};
+  Updater sgd_{{.optimizer = {.name = "sgd", .lr = 1e-2}, .ema = {.decay = 0}, .steps = 12}, *second_};
+  LossMeter meter_{4, kCard};
+  StepOps ops_{
+      {{[this](const Batch& b) { return l1(first_->forward(b.input), b.target); }, first_.get(), &adam_},
+       {[this](const Batch& b) { return l1(second_->forward(b.input), b.target - first_->forward(b.input).detach()); },
+        second_.get(), &sgd_}},
+      kSamples,
+      meter_};
+  test::FixedBatches batches_;
+  StepType step_;
+};
+
+TEST_F(GraphStepGpuTest, OfTwoNetworksEqualsEagerStepsBitForBit) {
+  for (const int parts : {1, 2, 4}) {
+    SCOPED_TRACE(parts);
+    TwoNetworks<EagerStep> eager(config(), parts);
+    TwoNetworks<GraphStep> graph(config(), parts);
+    test::expect_bit_equal(graph.run(10), eager.run(10));
+    EXPECT_THAT(graph.step().why_not(), IsEmpty());
   }
 }
 
@@ -163,6 +251,13 @@ class DroppingNetwork : public Network {
     return inner_->forward(at::dropout(input, 0.5, is_training()));
   }
   NetworkInfo info() const override { return inner_->info(); }
+  std::vector<NetworkSegment> segments() override {
+    std::vector<NetworkSegment> all = inner_->segments();
+    all.insert(all.begin(), [this](const std::vector<torch::Tensor>& tensors) {
+      return std::vector{at::dropout(tensors.front(), 0.5, is_training())};
+    });
+    return all;
+  }
 
  private:
   std::shared_ptr<Network> inner_;
@@ -180,13 +275,20 @@ TEST_F(GraphStepGpuTest, DrawsTheRandomNumbersOfEagerSteps) {
 
 // Memory runs out at each allocation of a capture in turn: the graph is given up with its pool, and the steps go on op
 // by op with the same bits; what is captured afterwards is captured well.
-void expect_failing_captures_cost_only_the_graph(const Config& config, int parts) {
-  CardRun<EagerStep> eager(config, test::small_network(1), Precision::bf16, parts);
+void expect_failing_captures_cost_only_the_graph(const Config& config,
+                                                 const std::function<std::shared_ptr<Network>()>& make, int parts,
+                                                 CheckpointPlan checkpointing = {}) {
+  const auto seeded = [&] {
+    auto network = make();
+    torch::manual_seed(5);
+    return network;
+  };
+  CardRun<EagerStep> eager(config, seeded(), Precision::bf16, parts, checkpointing);
   const NamedTensors expected = eager.run(5);
   test::FailingCardAllocator allocator;
   int given_up = 0;
   for (std::int64_t nth = 1;; ++nth) {
-    CardRun<GraphStep> graph(config, test::small_network(1), Precision::bf16, parts);
+    CardRun<GraphStep> graph(config, seeded(), Precision::bf16, parts, checkpointing);
     graph.run(2);
     allocator.fail_at(nth);
     for (int step = 2; step < 5; ++step) graph.step.run(step);
@@ -201,7 +303,20 @@ void expect_failing_captures_cost_only_the_graph(const Config& config, int parts
 }
 
 TEST_F(GraphStepGpuTest, OutOfMemoryAtAnyAllocationOfACaptureCostsOnlyTheGraph) {
-  for (const int parts : {1, 4}) expect_failing_captures_cost_only_the_graph(config(), parts);
+  for (const int parts : {1, 4}) {
+    expect_failing_captures_cost_only_the_graph(
+        config(), [] { return test::small_network(1); }, parts);
+  }
+}
+
+TEST_F(GraphStepGpuTest, OutOfMemoryInACaptureWithDropoutAndCheckpointingCostsOnlyTheGraph) {
+  for (const int parts : {1, 2}) {
+    for (const int segments : {0, 3}) {
+      SCOPED_TRACE(testing::Message() << parts << " parts, " << segments << " segments");
+      expect_failing_captures_cost_only_the_graph(config(), [] { return std::make_shared<DroppingNetwork>(); }, parts,
+                                                  {.segments = segments});
+    }
+  }
 }
 
 // The same pictures on the card at each step: asks nothing of the host.
@@ -218,60 +333,95 @@ class CardBatches : public BatchSource {
 using ::torch::profiler::impl::ActivityType;
 using ::torch::profiler::impl::ProfilerState;
 
-// Names of the CUDA calls that were made between the first and the last launch of a graph in a profile, with their
-// counts.
-std::map<std::string, int> calls_between_graphs(torch::autograd::profiler::ProfilerResult& profile) {
+struct CudaCall {
+  double time;
+  std::string thread, name;
+  bool launches_a_graph() const { return name.find("GraphLaunch") != std::string::npos; }
+};
+
+std::vector<CudaCall> cuda_calls(torch::autograd::profiler::ProfilerResult& profile) {
   const test::TemporaryFolder folder;
   const std::string file = (folder.path() / "trace.json").string();
   profile.save(file);
-  std::vector<std::pair<double, std::string>> calls;
+  std::vector<CudaCall> calls;
   const nlohmann::json trace = nlohmann::json::parse(read_file(file));
   for (const auto& event : trace["traceEvents"]) {
     const std::string category = event.value("cat", "");
-    if (category == "cuda_runtime" || category == "cuda_driver") calls.emplace_back(event["ts"], event["name"]);
+    if (category == "cuda_runtime" || category == "cuda_driver")
+      calls.push_back({event["ts"], event["tid"].dump(), event["name"]});
   }
-  std::ranges::sort(calls);
-  const auto is_graph = [](const auto& call) { return call.second.find("GraphLaunch") != std::string::npos; };
-  const auto first = std::ranges::find_if(calls, is_graph);
-  const auto last = std::find_if(calls.rbegin(), calls.rend(), is_graph).base();
+  std::ranges::sort(calls, {}, &CudaCall::time);
+  return calls;
+}
+
+// Names of the CUDA calls, with their counts, that the thread which launches graphs made from the first launch to the
+// last.
+std::map<std::string, int> calls_between_graphs(torch::autograd::profiler::ProfilerResult& profile) {
+  const std::vector<CudaCall> calls = cuda_calls(profile);
+  const auto first = std::ranges::find_if(calls, &CudaCall::launches_a_graph);
+  const auto last =
+      std::find_if(calls.rbegin(), calls.rend(), [](const CudaCall& call) { return call.launches_a_graph(); }).base();
   std::map<std::string, int> counts;
-  for (auto call = first; call < last; ++call) ++counts[call->second];
+  for (auto call = first; call < last; ++call)
+    if (call->thread == first->thread) ++counts[call->name];
   return counts;
 }
 
 // No step waits for the card, with metrics read back every 10 steps and the average updated: CUPTI's record of steps 11
-// to 50.
+// to 50, in which graphs are launched `launches` times.
+void expect_no_step_waits(Config config, BatchSource& batches, int launches) {
+  config.run.steps = 60;
+  config.run.log_every = 10;
+  test::MemoryRecorder recorder;
+  const std::set<ActivityType> activities{ActivityType::CUDA};
+  const torch::autograd::profiler::ProfilerConfig profiler(ProfilerState::KINETO);
+  std::unique_ptr<torch::autograd::profiler::ProfilerResult> profile;
+  int steps = 0;
+  TrainerHooks hooks;
+  hooks.stop_requested = [&] {  // before each step
+    if (++steps == 11) {
+      torch::autograd::profiler::prepareProfiler(profiler, activities);
+      torch::autograd::profiler::enableProfiler(profiler, activities);
+    }
+    if (steps == 51) profile = torch::autograd::profiler::disableProfiler();
+    return false;
+  };
+  torch::manual_seed(1);
+  Trainer(config, make_network(network_spec(config)), kCard, batches, recorder, nullptr, hooks).run();
+  int launched = 0;
+  for (const auto& [name, count] : calls_between_graphs(*profile)) {
+    if (name.find("GraphLaunch") != std::string::npos) launched += count;
+    EXPECT_EQ(name.find("Synchronize"), std::string::npos) << name << ": " << count;
+    EXPECT_NE(name, "cudaMemcpy") << count;
+  }
+  EXPECT_EQ(launched, launches);
+  EXPECT_EQ(recorder.steps.size(), 6u);
+}
+
 TEST_F(GraphStepGpuTest, NoStepWaitsForTheCard) {
   for (const char* amp : {"bf16", "fp16"}) {
     SCOPED_TRACE(amp);
     Config config = test::small_config();
-    config.run.steps = 60;
-    config.run.log_every = 10;
     config.precision.amp = amp;
     CardBatches batches;
-    test::MemoryRecorder recorder;
-    const std::set<ActivityType> activities{ActivityType::CUDA};
-    const torch::autograd::profiler::ProfilerConfig profiler(ProfilerState::KINETO);
-    std::unique_ptr<torch::autograd::profiler::ProfilerResult> profile;
-    int steps = 0;
-    TrainerHooks hooks;
-    hooks.stop_requested = [&] {  // before each step
-      if (++steps == 11) {
-        torch::autograd::profiler::prepareProfiler(profiler, activities);
-        torch::autograd::profiler::enableProfiler(profiler, activities);
-      }
-      if (steps == 51) profile = torch::autograd::profiler::disableProfiler();
-      return false;
-    };
-    Trainer(config, test::small_network(1), kCard, batches, recorder, nullptr, hooks).run();
-    int launches = 0;
-    for (const auto& [name, count] : calls_between_graphs(*profile)) {
-      if (name.find("GraphLaunch") != std::string::npos) launches += count;
-      EXPECT_EQ(name.find("Synchronize"), std::string::npos) << name << ": " << count;
-      EXPECT_NE(name, "cudaMemcpy") << count;
+    expect_no_step_waits(config, batches, 40);
+  }
+}
+
+// Steps of one part are one graph, those of two parts three: the parts' and the update's.
+TEST_F(GraphStepGpuTest, NoStepWaitsForTheCardWhileFramesAreDecodedForIt) {
+  const test::TemporaryFolder folder;
+  Config config = test::small_config();
+  config.precision.amp = "bf16";
+  config.data = testing_data::numbered_config(folder.write("numbered.vpy", testing_data::kNumberedScript)).data;
+  config.data.reuse = 4;
+  for (const FramePool::Place place : {FramePool::Place::device, FramePool::Place::pinned_host}) {
+    for (const int parts : {1, 2}) {
+      SCOPED_TRACE(testing::Message() << parts << " parts");
+      config.optimizer.accumulate = parts;
+      TrainingLoader loader(testing_data::open_clips(config), config, kCard, 0, {.place = place});
+      expect_no_step_waits(config, loader, parts == 1 ? 40 : 120);
     }
-    EXPECT_EQ(launches, 40);
-    EXPECT_EQ(recorder.steps.size(), 6u);
   }
 }
 

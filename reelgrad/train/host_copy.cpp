@@ -54,10 +54,6 @@ CopyLane& lane_of(torch::Device device) {
   return lanes.list.try_emplace(device.index(), device.index()).first->second;
 }
 
-c10::cuda::CUDAStream current_stream(torch::Device device) {
-  return c10::cuda::getCurrentCUDAStream(device.index());
-}
-
 }  // namespace
 
 HostCopy::HostCopy(const torch::Tensor& tensor, at::cuda::CUDAEvent& ready)
@@ -74,7 +70,7 @@ HostCopy::HostCopy(const torch::Tensor& tensor, at::cuda::CUDAEvent& ready)
                                  lane.stream()));
   at::cuda::CUDAEvent copied;
   copied.record(lane.stream());
-  copied.block(current_stream(tensor.device()));
+  copied.block(c10::cuda::getCurrentCUDAStream(tensor.device().index()));
 }
 
 bool HostCopy::can_copy(const torch::Tensor& tensor) {
@@ -92,7 +88,7 @@ void HostCopy::prefetch() {
   CopyLane& lane = lane_of(options_.device());
   device_ = at::empty_strided(sizes_, strides_, options_.requires_grad(false));
   at::cuda::CUDAEvent usable;  // its memory may have had another use on the current stream until now
-  usable.record(current_stream(options_.device()));
+  usable.record(c10::cuda::getCurrentCUDAStream(options_.device().index()));
   usable.block(lane.stream());
   C10_CUDA_CHECK(cudaMemcpyAsync(device_.mutable_data_ptr(), host_.const_data_ptr(), bytes_, cudaMemcpyHostToDevice,
                                  lane.stream()));
@@ -103,7 +99,7 @@ void HostCopy::prefetch() {
 torch::Tensor HostCopy::take() {
   prefetch();
   if (!device_.defined()) fail("checkpointing with offload: backward runs once through the same graph");
-  back_.block(current_stream(options_.device()));
+  back_.block(c10::cuda::getCurrentCUDAStream(options_.device().index()));
   torch::Tensor tensor = std::exchange(device_, {});
   tensor.set_requires_grad(requires_grad_);
   return tensor;

@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <new>
 #include <optional>
+#include <span>
 #include <string_view>
+#include <system_error>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/text.h"
@@ -18,9 +21,24 @@
 namespace reelgrad {
 namespace {
 
+// What the CPU's allocator says, and oneDNN, which refuses by other words what it cannot do.
+constexpr std::array kHostTexts{"can't allocate memory", "could not create a primitive", "could not create a memory"};
+
 // What libraries below torch say; they have no type of their own for it.
 constexpr std::array kTexts{"CUDNN_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED", "CUFFT_ALLOC_FAILED",
-                            "can't allocate memory",     "cudaErrorMemoryAllocation",  "CUDA error: out of memory"};
+                            "cudaErrorMemoryAllocation", "CUDA error: out of memory"};
+
+bool has_one_of(std::string_view text, std::span<const char* const> parts) {
+  return std::ranges::any_of(parts, [&](const char* part) { return text.find(part) != std::string_view::npos; });
+}
+
+// A thread that cannot be started lacks memory for its stack, or is one too many.
+bool is_of_the_host(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  const auto* refused = dynamic_cast<const std::system_error*>(&error);
+  if (refused != nullptr && refused->code() == std::errc::resource_unavailable_try_again) return true;
+  return has_one_of(error.what(), kHostTexts);
+}
 
 // The size at the beginning of `text`: "20.00 MiB. …" -> bytes.
 std::int64_t parse_size(std::string_view text) {
@@ -43,7 +61,8 @@ std::optional<std::int64_t> size_behind(std::string_view text, std::string_view 
 // torch's message has the numbers of the moment; afterwards the failed step's memory counts as kept for later use.
 // "… Of the allocated memory 825 MiB is allocated by PyTorch, and 24.85 MiB is reserved by PyTorch but unallocated. …"
 void read_moment(std::string_view text, MemoryNumbers& numbers) {
-  numbers.requested = size_behind(text, "Tried to allocate ").value_or(0);
+  const auto of_the_host = size_behind(text, "you tried to allocate ");
+  numbers.requested = of_the_host ? *of_the_host : size_behind(text, "Tried to allocate ").value_or(0);
   const auto allocated = size_behind(text, "Of the allocated memory ");
   const std::size_t end = text.find(" is reserved by PyTorch but unallocated");
   if (!allocated || end == std::string_view::npos) return;
@@ -77,10 +96,12 @@ std::string describe_others(const MemoryNumbers& numbers) {
 
 bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
   if (const auto* ours = dynamic_cast<const Error*>(&error)) return ours->kind() == ErrorKind::out_of_memory;
-  const std::string_view text = error.what();
-  return std::ranges::any_of(kTexts, [&](const char* part) { return text.find(part) != std::string_view::npos; });
+  return is_of_the_host(error) || has_one_of(error.what(), kTexts);
+}
+
+bool is_out_of_memory(const std::exception& error, torch::Device device) {
+  return is_out_of_memory(error) && (device.is_cpu() || !is_of_the_host(error));
 }
 
 std::string first_line(const std::exception& error) {
@@ -97,7 +118,9 @@ MemoryCause memory_cause(const MemoryNumbers& numbers) {
 }
 
 std::string describe_memory(const MemoryNumbers& numbers) {
-  std::string text = numbers.requested > 0 ? size(numbers.requested) + " were asked for; " : "";
+  std::string text = numbers.requested > 0 ? size(numbers.requested) + " were asked for" : "";
+  if (numbers.total == 0) return text;  // nothing more is known of the CPU
+  if (!text.empty()) text += "; ";
   text += fmt::format("{} of {} are free, this program uses {} and keeps {} for later use", size(numbers.free),
                       size(numbers.total), size(numbers.allocated), size(numbers.reserved - numbers.allocated));
   if (numbers.limit) text += fmt::format("; it may take {} (memory.reserve_mb)", size(*numbers.limit));

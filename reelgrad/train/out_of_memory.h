@@ -17,6 +17,10 @@ namespace reelgrad {
 // torch's own, cuDNN's and cuBLAS's, and the CPU allocator's. (CUDA's "illegal access" and the like are not.)
 bool is_out_of_memory(const std::exception& error);
 
+// The same of one device's memory: on a card it is not the host's (std::bad_alloc, the CPU allocator's), of which a
+// smaller step takes no less.
+bool is_out_of_memory(const std::exception& error, torch::Device device);
+
 // The first line of its text, without torch's backtrace.
 std::string first_line(const std::exception& error);
 
@@ -35,7 +39,7 @@ struct MemoryNumbers {
 enum class MemoryCause { too_large, fragmented, elsewhere };
 MemoryCause memory_cause(const MemoryNumbers& numbers);
 
-// Several lines: the numbers, the cause, who else uses the card.
+// Several lines: the numbers, the cause, who else uses the card. On the CPU at most the size asked for.
 std::string describe_memory(const MemoryNumbers& numbers);
 
 // Three settings that would help, the smallest change first.

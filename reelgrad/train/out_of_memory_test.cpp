@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <new>
+#include <system_error>
 
 #include "reelgrad/train/memory_plan.h"
 
@@ -69,7 +70,22 @@ TEST(IsOutOfMemory, KnowsTheLibrariesWords) {
   EXPECT_TRUE(is_out_of_memory(std::bad_alloc()));
   EXPECT_TRUE(is_out_of_memory(std::runtime_error("cuDNN error: CUDNN_STATUS_ALLOC_FAILED")));
   EXPECT_TRUE(is_out_of_memory(std::runtime_error("DefaultCPUAllocator: can't allocate memory: you tried")));
+  EXPECT_TRUE(is_out_of_memory(std::runtime_error("could not create a primitive")));  // oneDNN
+  EXPECT_TRUE(is_out_of_memory(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))));
   EXPECT_FALSE(is_out_of_memory(std::runtime_error("CUDA error: an illegal memory access was encountered")));
+}
+
+TEST(IsOutOfMemory, TellsTheCardsFromTheHosts) {
+  const std::runtime_error of_the_host("[enforce] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9");
+  const c10::OutOfMemoryError of_the_card({"f", "a.cpp", 1}, "CUDA out of memory. Tried to allocate 20.00 MiB.");
+  const torch::Device card(torch::kCUDA, 0);
+  EXPECT_TRUE(is_out_of_memory(of_the_card, card));
+  EXPECT_TRUE(is_out_of_memory(std::runtime_error("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), card));
+  EXPECT_FALSE(is_out_of_memory(of_the_host, card));
+  EXPECT_FALSE(is_out_of_memory(std::bad_alloc(), card));
+  EXPECT_TRUE(is_out_of_memory(of_the_host, torch::kCPU));
+  EXPECT_TRUE(is_out_of_memory(std::bad_alloc(), torch::kCPU));
+  EXPECT_FALSE(is_out_of_memory(std::runtime_error("something else"), torch::kCPU));
 }
 
 // What torch 2.11 says; by the time it is caught, the step's memory has gone back to the allocator.
@@ -93,6 +109,8 @@ TEST(MemoryNumbers, TakeTheRequestFromTheMessage) {
   EXPECT_EQ(requested("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has"), 20 * kMiB);
   EXPECT_EQ(requested("Tried to allocate 2.50 GiB. GPU"), 5 * kGiB / 2);
   EXPECT_EQ(requested("something else"), 0);
+  EXPECT_EQ(requested("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1200 bytes. Error code 12"),
+            1200);
 }
 
 TEST(MemoryAdvice, BeginsWithTheSmallestChange) {

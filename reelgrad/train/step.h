@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "reelgrad/data/loader.h"
@@ -62,6 +63,9 @@ class Step {
  public:
   virtual ~Step() = default;
   virtual void run(std::int64_t step) = 0;
+  // Seconds of a captured step alone, on the data that it was run with last; waits for the card. It trains on, so that
+  // the weights are of no use afterwards. nullopt: nothing is captured.
+  virtual std::optional<double> replay_seconds(int /*times*/) { return std::nullopt; }
 };
 
 // Op by op.

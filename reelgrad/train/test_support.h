@@ -158,6 +158,12 @@ struct StepSetup {
   StepOps ops;
 };
 
+// `prefix`: of the names that are left out.
+inline NamedTensors without(NamedTensors tensors, const std::string& prefix) {
+  std::erase_if(tensors, [&](const auto& item) { return item.first.starts_with(prefix); });
+  return tensors;
+}
+
 inline void expect_bit_equal(const NamedTensors& a, const NamedTensors& b) {
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i) {

@@ -203,19 +203,30 @@ struct Trainer::Impl {
 
   bool is_due(std::int64_t every) const { return step % every == 0 || step == config.run.steps; }
 
-  // A frame that cannot be had ends the run, but not what it has learned: --resume goes on from there.
+  // A frame or memory that cannot be had ends the run, but not what it has learned: --resume goes on from there.
   void run_step() {
     try {
       steps.run(step);
     } catch (const Error& error) {
-      if (step == 0 || error.kind() != ErrorKind::failed) throw;
-      save();
+      const bool as_before = error.kind() == ErrorKind::failed || error.kind() == ErrorKind::out_of_memory;
+      if (step == 0 || !as_before || !saved_within_memory()) throw;
       throw Error(error.kind(),
                   fmt::format("{}\nA checkpoint of step {} was saved: --resume goes on from it", error.what(), step));
     } catch (const c10::Error& error) {
       const std::string text = first_line(error);
       if (text.find("deterministic implementation") == std::string::npos) throw;
       fail_usage(fmt::format("run.deterministic: this network cannot be trained so: {}", text));
+    }
+  }
+
+  // Where memory ran out, it may not suffice for saving either.
+  bool saved_within_memory() {
+    try {
+      save();
+      return true;
+    } catch (const std::exception& error) {
+      if (!is_out_of_memory(error)) throw;
+      return false;
     }
   }
 
@@ -349,7 +360,7 @@ struct Trainer::Impl {
     try {
       return work();
     } catch (const std::exception& error) {
-      if (!is_out_of_memory(error)) throw;
+      if (!is_out_of_memory(error, device)) throw;
     }
     steps.give_back();
     return work();
@@ -466,6 +477,11 @@ void Trainer::restore(const Snapshot& snapshot) {
 
 TrainOutcome Trainer::run(std::optional<std::int64_t> stop_at) {
   return impl_->run(stop_at);
+}
+
+std::optional<double> Trainer::replay_seconds(int times) {
+  const OwnStream stream(impl_->device);
+  return impl_->steps.replay_seconds(times);
 }
 
 std::int64_t Trainer::step() const {

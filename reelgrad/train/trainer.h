@@ -45,6 +45,9 @@ class Trainer {
 
   std::int64_t step() const;
 
+  // For benchmarks, after run(): see Step::replay_seconds(). The trainer is of no use afterwards.
+  std::optional<double> replay_seconds(int times);
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -267,6 +267,29 @@ TEST(Trainer, AFrameThatCannotBeHadEndsTheRunButNotWhatItHasLearned) {
   EXPECT_THAT(recorder.events, ElementsAre("checkpoint 3"));
 }
 
+TEST(Trainer, MemoryThatCannotBeHadEndsTheRunButNotWhatItHasLearned) {
+  struct Full : BatchSource {
+    explicit Full(BatchSource& whole) : source(whole) {}
+    Batch next(std::int64_t step, int first, int count) override {
+      if (step == 3) throw std::bad_alloc();
+      return source.next(step, first, count);
+    }
+    BatchSource& source;
+  };
+  const Config config = test::small_config();
+  auto batches = test::smooth_batches(config);
+  Full full(batches);
+  MemoryRecorder recorder;
+  try {
+    Trainer(config, test::small_network(1), torch::kCPU, full, recorder, nullptr).run();
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("step 4: out of memory on cpu"), HasSubstr("--resume")));
+  }
+  EXPECT_THAT(recorder.events, ElementsAre("checkpoint 3"));
+}
+
 TEST(Trainer, AStopInAValidationSavesAndTheResumedRunBeginsWithIt) {
   struct Stopped : PictureValidator {
     bool stop = false;

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
+#include <span>
 #include <sstream>
 #include <thread>
 #include <tuple>
@@ -158,6 +160,48 @@ double backward(const Config& config, Network& network, const Updater& updater, 
   return total;
 }
 
+// Every loss and learning rate, the weights and the averaged ones after the last step, on the CPU.
+struct Trajectory {
+  std::vector<double> losses, rates;
+  NamedTensors raw, evaluation;
+};
+
+// `average`: empty for none.
+Trajectory train(const ReferenceCase& reference, const std::string& average, torch::Device device) {
+  const Config& config = reference.config;
+  const auto network = test::small_network(1, torch::kFloat64);
+  network->to(device);
+  Updater updater({.optimizer = config.optimizer,
+                   .schedule = config.schedule,
+                   .ema = average.empty() ? EmaConfig{.decay = 0} : reference.averages.at(average),
+                   .steps = config.run.steps},
+                  *network);
+  test::FixedBatches batches(test::reference_inputs(torch::kFloat64).to(device),
+                             test::reference_targets(torch::kFloat64).to(device),
+                             config.data.batch * config.optimizer.accumulate);
+  Trajectory trajectory;
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    updater.zero_grad();
+    trajectory.losses.push_back(backward(config, *network, updater, batches, step));
+    updater.step();
+    trajectory.rates.push_back(Updater::read(updater.counters().cpu()).learning_rate);
+  }
+  const auto on_host = [](NamedTensors tensors) {
+    for (auto& [name, tensor] : tensors) tensor = tensor.detach().cpu();
+    return tensors;
+  };
+  trajectory.raw = on_host(state_dict(*network));
+  trajectory.evaluation = on_host(updater.evaluation_weights());
+  return trajectory;
+}
+
+void expect_curves(const Trajectory& ours, std::span<const double> losses, std::span<const double> rates, double lr) {
+  for (std::size_t step = 0; step < kSteps; ++step) {
+    ASSERT_LE(std::abs(ours.losses[step] - losses[step]), 1e-9 * losses[step]) << "step " << step;
+    ASSERT_LE(std::abs(ours.rates[step] - rates[step]), 1e-12 * lr) << "step " << step;
+  }
+}
+
 using Expected = std::map<std::string, torch::Tensor>;
 
 void expect_weights(const NamedTensors& weights, const Expected& expected, const std::string& kind) {
@@ -166,30 +210,18 @@ void expect_weights(const NamedTensors& weights, const Expected& expected, const
   }
 }
 
-// Every loss and learning rate, the weights and the averaged ones after the last step. `average`: empty for none.
+std::span<const double> numbers(const torch::Tensor& tensor) {
+  return {tensor.const_data_ptr<double>(), static_cast<std::size_t>(tensor.numel())};
+}
+
 void expect_pytorchs(const ReferenceCase& reference, const std::string& average, const Expected& expected) {
   SCOPED_TRACE(fmt::format("accumulate {}, average \"{}\"", reference.config.optimizer.accumulate, average));
-  const Config& config = reference.config;
-  const auto network = test::small_network(1, torch::kFloat64);
-  Updater updater({.optimizer = config.optimizer,
-                   .schedule = config.schedule,
-                   .ema = average.empty() ? EmaConfig{.decay = 0} : reference.averages.at(average),
-                   .steps = config.run.steps},
-                  *network);
-  test::FixedBatches batches(test::reference_inputs(torch::kFloat64), test::reference_targets(torch::kFloat64),
-                             config.data.batch * config.optimizer.accumulate);
-  const auto losses = expected.at("losses").accessor<double, 1>(), rates = expected.at("rates").accessor<double, 1>();
-  for (std::int64_t step = 0; step < kSteps; ++step) {
-    updater.zero_grad();
-    const double loss = backward(config, *network, updater, batches, step);
-    updater.step();
-    ASSERT_LE(std::abs(loss - losses[step]), 1e-9 * losses[step]) << "step " << step;
-    const double rate = Updater::read(updater.counters()).learning_rate;
-    ASSERT_LE(std::abs(rate - rates[step]), 1e-12 * config.optimizer.lr) << "step " << step;
-  }
-  expect_weights(state_dict(*network), expected, "raw");
-  const bool schedule_free = config.optimizer.name == "schedule_free_adamw";
-  expect_weights(updater.evaluation_weights(), expected, !average.empty() ? average : schedule_free ? "x" : "raw");
+  const OptimizerConfig& optimizer = reference.config.optimizer;
+  const Trajectory ours = train(reference, average, torch::kCPU);
+  expect_curves(ours, numbers(expected.at("losses")), numbers(expected.at("rates")), optimizer.lr);
+  expect_weights(ours.raw, expected, "raw");
+  const bool schedule_free = optimizer.name == "schedule_free_adamw";
+  expect_weights(ours.evaluation, expected, !average.empty() ? average : schedule_free ? "x" : "raw");
 }
 
 TEST_P(UpdateReference, IsPyTorchs) {
@@ -213,6 +245,40 @@ std::string product_name(const testing::TestParamInfo<std::tuple<int, int, int>>
 INSTANTIATE_TEST_SUITE_P(Product, UpdateReference,
                          testing::Combine(testing::Range(0, 7), testing::Range(0, 9), testing::Range(0, 3)),
                          product_name);
+
+// What the CPU does is PyTorch's, as above; a card does the same. Every optimizer with every schedule, and of the rest
+// each choice many times.
+class UpdateReferenceGpu : public testing::TestWithParam<std::tuple<int, int>> {
+ protected:
+  void SetUp() override { at::set_num_threads(1); }
+};
+
+void expect_equal_weights(const NamedTensors& ours, const NamedTensors& theirs) {
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (std::size_t i = 0; i < ours.size(); ++i)
+    EXPECT_LE(test::relative_difference(ours[i].second, theirs[i].second), 1e-9) << ours[i].first;
+}
+
+TEST_P(UpdateReferenceGpu, FollowsTheCpu) {
+  if (!test::has_card()) GTEST_SKIP() << "no CUDA card";
+  const auto [optimizer, schedule] = GetParam();
+  const int mixed = optimizer + schedule;
+  const ReferenceCase reference =
+      product_case(optimizers().at(optimizer), schedules().at(schedule), clippings().at(mixed % 3), 1 + mixed % 2);
+  const char* average = std::array{"", "plain", "warmup_every_3"}.at(static_cast<std::size_t>(schedule) % 3);
+  const Trajectory host = train(reference, average, torch::kCPU), card = train(reference, average, {torch::kCUDA, 0});
+  expect_curves(card, host.losses, host.rates, reference.config.optimizer.lr);
+  expect_equal_weights(card.raw, host.raw);
+  expect_equal_weights(card.evaluation, host.evaluation);
+}
+
+std::string pair_name(const testing::TestParamInfo<std::tuple<int, int>>& info) {
+  const auto [optimizer, schedule] = info.param;
+  return fmt::format("{}_with_{}", optimizers().at(optimizer).first, schedules().at(schedule).first);
+}
+
+INSTANTIATE_TEST_SUITE_P(Product, UpdateReferenceGpu, testing::Combine(testing::Range(0, 7), testing::Range(0, 9)),
+                         pair_name);
 
 }  // namespace
 }  // namespace reelgrad

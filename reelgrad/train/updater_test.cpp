@@ -351,15 +351,10 @@ TEST(UpdaterScale, IsResumed) {
   EXPECT_EQ(counters_of(second).learning_rate, counters_of(first).learning_rate);
 }
 
-NamedTensors without(NamedTensors state, const std::string& prefix) {
-  std::erase_if(state, [&](const auto& item) { return item.first.starts_with(prefix); });
-  return state;
-}
-
 TEST(UpdaterScale, StartsAfreshWhereTheCheckpointHasNone) {
   Weights network;
   Updater updater(scaled_adam(), network);
-  updater.load_state(without(copies(updater.state()), "scaler."));
+  updater.load_state(test::without(copies(updater.state()), "scaler."));
   EXPECT_EQ(counters_of(updater).scale, 65536);
   Updater::Options unscaled = scaled_adam();
   unscaled.loss_scaling = false;
@@ -372,7 +367,7 @@ TEST(UpdaterScale, StartsAfreshWhereTheCheckpointHasNone) {
 TEST(UpdaterState, OfOlderCheckpointsIsRead) {
   Weights network;
   Updater updater(scaled_adam(), network);
-  NamedTensors state = without(without(copies(updater.state()), "scaler."), "optimizer.updates");
+  NamedTensors state = test::without(test::without(copies(updater.state()), "scaler."), "optimizer.updates");
   state.emplace_back("optimizer.updates", torch::tensor(17.0f));
   state.emplace_back("scaler.scale", torch::tensor({512.0f}));
   state.emplace_back("scaler.growth_tracker", torch::tensor({3}, torch::kInt32));
@@ -443,7 +438,7 @@ TEST(UpdaterState, KeepsRawAndAveragedWeightsApart) {
   EXPECT_EQ(counters_of(loaded).updates, 4);
 
   // A run that had no average starts one from the weights that it has.
-  loaded.load_state(without(state, "ema."));
+  loaded.load_state(test::without(state, "ema."));
   test::expect_bit_equal(copies(loaded.evaluation_weights()), raw);
 }
 

@@ -151,7 +151,8 @@ void Drunet::add_up(int level) {
 }
 
 NetworkInfo Drunet::info() const {
-  int radius = 2 + (kMultiple - 1);  // head and tail, and where a pixel lies in a cell of the lowest level
+  // Head and tail, and where a pixel, and what it reaches, lie in cells of the lowest level.
+  int radius = 2 + 2 * (kMultiple - 1);
   for (int level = 0; level < kLevels; ++level) {
     const int convs = 2 * options_.blocks * (level + 1 < kLevels ? 2 : 1);
     const bool below = level > 0, above = level + 1 < kLevels;

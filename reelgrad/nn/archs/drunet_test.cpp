@@ -50,7 +50,7 @@ TEST(Drunet, KeepsTheContract) {
                                  std::pair{"avgpool", "pixelshuffle"}}) {
     SCOPED_TRACE(up);
     NetworkSpec spec = small_drunet(down, up);
-    spec.options["blocks"] = "1";  // its reach is within what can be measured
+    spec.options.insert_or_assign("blocks", "1");  // its reach is within what can be measured
     test::expect_keeps_the_contract(spec);
   }
 }

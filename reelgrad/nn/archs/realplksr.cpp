@@ -269,17 +269,22 @@ std::optional<NetworkSpec> detect_realplksr(const NamedTensors& state) {
   if (!color) return std::nullopt;
   const auto scale = pixel_shuffle_scale(shapes.dim(fmt::format("feats.{}.weight", layers - 1), 0), channels(*color));
   if (!scale) return std::nullopt;
+  const int blocks = layers - 3;
+  const bool attention = shapes.has("feats.1.attn.f.0.weight"), dysample = shapes.has("to_img.init_pos");
+  // Anything else in the file is another architecture.
+  const std::size_t tensors = (attention ? 12 : 10) * blocks + 4 + (dysample ? (*scale == 1 ? 4 : 6) : 0);
+  if (shapes.size() != tensors) return std::nullopt;
   const std::int64_t features = shapes.dim("feats.0.weight", 0), seeing = shapes.dim("feats.1.lk.conv.weight", 0);
   return NetworkSpec{.arch = "realplksr",
                      .scale = *scale,
                      .color = *color,
                      .options = {{"features", std::to_string(features)},
-                                 {"blocks", std::to_string(layers - 3)},
+                                 {"blocks", std::to_string(blocks)},
                                  {"kernel", std::to_string(shapes.dim("feats.1.lk.conv.weight", 2))},
                                  {"kernel_features", std::to_string(seeing * 4 == features ? 0 : seeing)},
-                                 {"attention", shapes.has("feats.1.attn.f.0.weight") ? "true" : "false"},
+                                 {"attention", attention ? "true" : "false"},
                                  {"norm", shapes.has("feats.1.layer_norm.weight") ? "layer" : "group"},
-                                 {"upsampler", shapes.has("to_img.init_pos") ? "dysample" : "pixelshuffle"}}};
+                                 {"upsampler", dysample ? "dysample" : "pixelshuffle"}}};
 }
 
 }  // namespace reelgrad
