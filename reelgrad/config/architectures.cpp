@@ -77,6 +77,24 @@ constexpr std::array<ArchitectureOption, 2> kSpanOptions{{
     {"features", "int", "48", "1..1024", "channels of the hidden layers; 52 in traiNNer-redux"},
     {"norm", "bool", "false", "", "take the mean colour of DIV2K from the input"},
 }};
+constexpr std::array<ArchitectureOption, 2> kTemporalSpanOptions{{
+    {"features", "int", "48", "8..1024", "channels of the hidden layers, and of the middle frame; a multiple of 8"},
+    {"frame_features", "int", "12", "1..1024", "channels of each other frame"},
+}};
+constexpr std::array<int, 3> kTscunetScales{1, 2, 4};
+constexpr std::array<ArchitectureOption, 6> kTscunetOptions{{
+    {"features", "int", "64", "64..1024", "channels of the first level; a multiple of 64"},
+    {"blocks", "int", "2", "1..64", "of a level, each a convolution and a transformer side by side"},
+    {"residual", "bool", "true", "", "add the middle frame's first features to what comes out"},
+    {"sigma", "bool", "false", "", "the file has layers that guess how sure it is; kept, and not trained"},
+    {"noise", "bool", "true", "", "in training, noise of 0.05 after every block, as published"},
+    {"shift_innermost", "bool", "true", "",
+     "shift windows in the innermost level too; false for those trained with input_resolution 64"},
+}};
+constexpr std::array<ArchitectureOption, 2> kFastDvdnetOptions{{
+    {"features", "int", "32", "1..1024", "channels of the first level"},
+    {"sigma", "int", "25", "0..255", "the noise level of pictures that come without one, of 255"},
+}};
 
 // A network of the user's own may have any.
 constexpr std::array<int, 16> kOwnScales{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
@@ -90,16 +108,22 @@ constexpr std::array<ArchitectureOption, 1> kModuleOptions{{
     {"module", "file", "", "a shared library", "the network, built against reelgrad/nn/module.h"},
 }};
 
-constexpr std::array<ArchitectureEntry, 10> kArchitectures{{
+constexpr std::array<ArchitectureEntry, 13> kArchitectures{{
     {"compact", "SRVGGNetCompact: plain 3x3 convolutions and one pixel shuffle, made for speed", kCompactScales,
      kCompactOptions},
     {"dncnn", "DnCNN and FDnCNN: plain 3x3 convolutions that find the noise", kSameSize, kDncnnOptions},
     {"drunet", "DRUNet: a deep residual U-Net that removes noise of a given level", kSameSize, kDrunetOptions},
     {"esrgan", "ESRGAN's RRDBNet, and Real-ESRGAN's: dense blocks, large and slow", kEsrganScales, kEsrganOptions},
+    {"fastdvdnet", "FastDVDnet: removes noise of a given level from the middle one of five frames", kSameSize,
+     kFastDvdnetOptions, /*takes_args=*/false, /*window=*/5},
     {"nafnet", "NAFNet: a U without activations, for denoising and deblurring", kSameSize, kNafnetOptions},
     {"realplksr", "RealPLKSR: large kernels on a part of the channels", kShuffleScales, kRealPlksrOptions},
     {"span", "SPAN: parameter-free attention, made for speed", kShuffleScales, kSpanOptions},
     {"swinir", "SwinIR: transformer blocks within windows", kShuffleScales, kSwinirOptions},
+    {"temporalspan", "TemporalSPAN: SPAN on five frames", kShuffleScales, kTemporalSpanOptions, /*takes_args=*/false,
+     /*window=*/5},
+    {"tscunet", "TSCUNet: convolutions and transformers on five frames, large and slow", kTscunetScales,
+     kTscunetOptions, /*takes_args=*/false, /*window=*/5},
     {"torchscript", "A network of your own in PyTorch, in a TorchScript file", kOwnScales, kTorchScriptOptions},
     {"module", "A network of your own in C++, in a shared library", kOwnScales, kModuleOptions, /*takes_args=*/true},
 }};

@@ -116,6 +116,7 @@ void expect_keeps_the_contract(const NetworkSpec& spec) {
 void expect_same_spec(const NetworkSpec& found, const NetworkSpec& wanted) {
   EXPECT_EQ(found.arch, wanted.arch);
   EXPECT_EQ(found.scale, wanted.scale);
+  EXPECT_EQ(found.window, wanted.window);
   EXPECT_EQ(found.color, wanted.color);
   for (const auto& [name, value] : wanted.options) {
     const auto option = found.options.find(name);
@@ -145,9 +146,9 @@ void expect_takes_a_noise_level(const NetworkSpec& spec, int sigma) {
   const NetworkInfo info = network->info();
   EXPECT_TRUE(info.noise_level);
   const int size = 2 * info.size_multiple + (info.size_multiple == 1 ? 9 : 0);
-  const torch::Tensor input = torch::rand({2, info.in_channels, size, size});
+  const torch::Tensor input = picture(info, size, size);
   const auto at_level = [&](double level) {
-    return network->forward(at::cat({input, at::full({2, 1, size, size}, level / 255)}, 1));
+    return network->forward(at::cat({input, at::full_like(input.narrow(-3, 0, 1), level / 255)}, -3));
   };
   const torch::Tensor output = network->forward(input);
   EXPECT_TRUE(torch::equal(output, at_level(sigma)));

@@ -1,14 +1,16 @@
 """Reference for spandrel_testing.cpp: what spandrel makes of a network that we wrote.
 
-usage: spandrel_reference.py FOLDER --strict|--renames
+usage: spandrel_reference.py FOLDER --strict|--renames|SCRIPT.py
 Reads FOLDER/model.safetensors and FOLDER/input.safetensors ("input", "weights", "zeros"); writes FOLDER/facts.json (what
 spandrel takes it for, and its operations on "zeros"),
 FOLDER/output.safetensors ("output" in evaluation; in training and float64 "gradient.KEY" of the sum of output times
 weights; "output_of_theirs") and FOLDER/theirs.safetensors, spandrel's network with random weights of its own.
 --renames: spandrel's keys are not the file's.
+SCRIPT.py: its network(state) makes the module, and says its scale, in the place of spandrel.
 """
 import json
 import pathlib
+import runpy
 import sys
 
 import safetensors.torch
@@ -28,22 +30,42 @@ def file_key(key, given):
     return folded if key not in given and folded in given else key
 
 
-def main(folder, strict):
+def load(file, how, given):
+    """The network, its architecture's name and its scale."""
+    if how.endswith(".py"):
+        network, scale = runpy.run_path(how)["network"](given)
+        network.load_state_dict(given, strict=True)
+        return network, pathlib.Path(how).stem.removesuffix("_reference"), scale
+    descriptor = ModelLoader(device="cpu").load_from_file(file)
+    # spandrel loads strictly; this is about what it fills in by itself.
+    if how == "--strict":
+        descriptor.model.load_state_dict(given, strict=True)
+    return descriptor.model, descriptor.architecture.id, descriptor.scale
+
+
+def operations(network, zeros):
+    """Per pixel. spandrel's SPAN merges its kernels in every forward: no work of the network's."""
+    network.eval()
+    mergers = [module for module in network.modules() if hasattr(module, "update_params")]
+    for module in mergers:
+        module.update_params = lambda: None
+    with FlopCounterMode(display=False) as counter:
+        output_of(network, zeros)
+    for module in mergers:
+        del module.update_params
+    return counter.get_total_flops() / (zeros.shape[-1] * zeros.shape[-2])
+
+
+def main(folder, how):
     torch.manual_seed(11)
     inputs = safetensors.torch.load_file(folder / "input.safetensors")
-    descriptor = ModelLoader(device="cpu").load_from_file(folder / "model.safetensors")
-    network = descriptor.model
     given = safetensors.torch.load_file(folder / "model.safetensors")
-    # spandrel loads strictly; this is about what it fills in by itself.
-    if strict:
-        network.load_state_dict(given, strict=True)
+    network, name, scale = load(folder / "model.safetensors", how, given)
     state = network.state_dict()
-    with FlopCounterMode(display=False) as counter:
-        output_of(network, inputs["zeros"])
     facts = {
-        "id": descriptor.architecture.id,
-        "scale": descriptor.scale,
-        "flops_per_input_pixel": counter.get_total_flops() / (inputs["zeros"].shape[-1] * inputs["zeros"].shape[-2]),
+        "id": name,
+        "scale": scale,
+        "flops_per_input_pixel": operations(network, inputs["zeros"]),
         "values": sum(tensor.numel() for tensor in state.values()),
     }
     (folder / "facts.json").write_text(json.dumps(facts))
@@ -71,4 +93,4 @@ def main(folder, strict):
     safetensors.torch.save_file(results, folder / "output.safetensors")
 
 
-main(pathlib.Path(sys.argv[1]), sys.argv[2] == "--strict")
+main(pathlib.Path(sys.argv[1]), sys.argv[2])

@@ -44,12 +44,6 @@ double largest_distance(const torch::Tensor& a, const torch::Tensor& b) {
   return (a - b).abs().max().item<double>() / std::max(1.0, b.abs().max().item<double>());
 }
 
-// The side of the picture that measure_cost runs the network on.
-std::int64_t side_for_cost(const Network& network) {
-  const int multiple = network.info().size_multiple;
-  return (64 + multiple - 1) / multiple * multiple;
-}
-
 // In the mode that the network is in.
 void expect_gradients(Network& network, const TensorMap& inputs, const TensorMap& expected, double tolerance) {
   network.to(torch::kFloat64);
@@ -67,26 +61,42 @@ void expect_gradients(Network& network, const TensorMap& inputs, const TensorMap
   EXPECT_GT(compared, 0u);
 }
 
-}  // namespace
+// [N, C, H, W], or [N, T, C, H, W] with the same extra channels in all frames.
+torch::Tensor random_input(const SpandrelCase& wanted) {
+  const int colors = channels(wanted.spec.color), window = wanted.spec.window;
+  if (window == 1) return torch::rand({wanted.batch, colors + wanted.extra_channels, wanted.height, wanted.width});
+  const torch::Tensor extra = torch::rand({wanted.batch, 1, wanted.extra_channels, wanted.height, wanted.width});
+  return at::cat({torch::rand({wanted.batch, window, colors, wanted.height, wanted.width}),
+                  extra.expand({-1, window, -1, -1, -1})},
+                 2);
+}
 
-void expect_agrees_with_spandrel(const SpandrelCase& wanted) {
+// A picture of the size that measure_cost runs the network on.
+torch::Tensor zeros_for_cost(const Network& network, const SpandrelCase& wanted) {
+  const int multiple = network.info().size_multiple;
+  const std::int64_t side = (64 + multiple - 1) / multiple * multiple;
+  std::vector<std::int64_t> shape{1, channels(wanted.spec.color) + wanted.extra_channels, side, side};
+  if (wanted.spec.window > 1) shape.insert(shape.begin() + 1, wanted.spec.window);
+  return torch::zeros(shape);
+}
+
+// `how` is spandrel_reference.py's second argument.
+void expect_agrees(const SpandrelCase& wanted, const std::string& how) {
   const TemporaryFolder folder;
   torch::manual_seed(3);
   const auto network = make_network(wanted.spec);
   disturb(*network);
   const int channels_out = channels(wanted.spec.color), scale = wanted.spec.scale;
-  const int channels_in = channels_out + wanted.extra_channels;
-  const std::int64_t side = side_for_cost(*network);
-  write_safetensors(folder / "input.safetensors",
-                    {{"input", torch::rand({2, channels_in, wanted.height, wanted.width})},
-                     {"weights", torch::rand({2, channels_out, wanted.height * scale, wanted.width * scale})},
-                     {"zeros", torch::zeros({1, channels_in, side, side})}});
+  write_safetensors(
+      folder / "input.safetensors",
+      {{"input", random_input(wanted)},
+       {"weights", torch::rand({wanted.batch, channels_out, wanted.height * scale, wanted.width * scale})},
+       {"zeros", zeros_for_cost(*network, wanted)}});
   write_safetensors(folder / "model.safetensors", state_dict(*network));
 
-  const ProcessResult result =
-      run_process({REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/nn/spandrel_reference.py",
-                   folder.path().string(), wanted.renames ? "--renames" : "--strict"},
-                  std::chrono::minutes(4));
+  const ProcessResult result = run_process(
+      {REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/nn/spandrel_reference.py", folder.path().string(), how},
+      std::chrono::minutes(4));
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto facts = nlohmann::json::parse(read_file(folder / "facts.json"));
   EXPECT_EQ(facts.at("id"), wanted.id);
@@ -105,8 +115,23 @@ void expect_agrees_with_spandrel(const SpandrelCase& wanted) {
     const Model theirs = load_model(folder / "theirs.safetensors");
     EXPECT_LE(largest_distance(theirs.network->forward(inputs.at("input")), expected.at("output_of_theirs")), 1e-5);
   }
-  ours.network->train(!wanted.drops_paths);
-  if (!wanted.renames) expect_gradients(*ours.network, inputs, expected, wanted.gradient_tolerance);
+  if (wanted.renames) return;
+  NetworkSpec spec = wanted.spec;
+  spec.options.insert(wanted.untold.begin(), wanted.untold.end());
+  const auto trained = make_network(spec);
+  load_strict(*trained, state_dict(*ours.network), "the weights");
+  trained->train(!wanted.drops_paths);
+  expect_gradients(*trained, inputs, expected, wanted.gradient_tolerance);
+}
+
+}  // namespace
+
+void expect_agrees_with_spandrel(const SpandrelCase& wanted) {
+  expect_agrees(wanted, wanted.renames ? "--renames" : "--strict");
+}
+
+void expect_agrees_with_reference(const SpandrelCase& wanted, const std::string& script) {
+  expect_agrees(wanted, REELGRAD_SOURCE_DIR "/reelgrad/nn/archs/" + script);
 }
 
 }  // namespace reelgrad::test

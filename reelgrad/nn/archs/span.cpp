@@ -1,14 +1,15 @@
 // SPAN: six blocks whose own output weighs them, without parameters for it, and one pixel shuffle.
 // Source: "Swift Parameter-free Attention Network for Efficient Super-Resolution" (Wan et al., 2023) and the key layout
 // in which its weights are exchanged. Weights start as PyTorch's convolutions do, like the reference's.
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/nn/architecture_tools.h"
+#include "reelgrad/nn/conv3xc.h"
 
 namespace reelgrad {
 namespace span {
@@ -17,7 +18,6 @@ namespace {
 using Tensors = std::vector<torch::Tensor>;
 
 constexpr int kBlocks = 6;
-constexpr int kGain = 2;  // how much wider the layers between are
 
 struct SpanOptions {
   int channels = 3;  // in and out
@@ -25,82 +25,6 @@ struct SpanOptions {
   int scale = 2;
   bool norm = false;  // the input less the mean colour of DIV2K, times 255
 };
-
-struct Convolution {
-  torch::Tensor weight, bias;
-};
-
-// What is trained: convolutions of 1×1, 3×3 and 1×1 in a row, and one of 1×1 beside them.
-struct Parts {
-  Convolution first, middle, last, beside;
-};
-
-// The one 3×3 convolution that the parts are together, as nothing between them bends; at the picture's border too,
-// since the first of them sees the zeros around it. Differentiable.
-Convolution merge(const Parts& parts) {
-  const c10::impl::ExcludeDispatchKeyGuard in_full_precision(c10::autocast_dispatch_keyset);
-  const torch::Tensor &middle = parts.middle.weight, &beside = parts.beside.weight;
-  const torch::Tensor first = parts.first.weight.flatten(1), last = parts.last.weight.flatten(1);
-  const std::int64_t out = beside.size(0), in = beside.size(1), wide = middle.size(1);
-  // The last on the middle one: [out, 9, wide].
-  const torch::Tensor two = last.matmul(middle.flatten(1)).view({out, wide, 9}).transpose(1, 2);
-  const torch::Tensor three = two.reshape({out * 9, wide}).matmul(first).view({out, 9, in}).transpose(1, 2);
-  const torch::Tensor bias = two.sum(1).mv(parts.first.bias) + last.mv(parts.middle.bias);
-  return {three.reshape({out, in, 3, 3}) + at::constant_pad_nd(beside, {1, 1, 1, 1}),
-          bias + parts.last.bias + parts.beside.bias};
-}
-
-Parts in_float64(const Parts& parts) {
-  const auto wide = [](const Convolution& conv) {
-    return Convolution{conv.weight.to(torch::kFloat64), conv.bias.to(torch::kFloat64)};
-  };
-  return {wide(parts.first), wide(parts.middle), wide(parts.last), wide(parts.beside)};
-}
-
-// Conv3XC. It is computed merged, in training as well: the same values and gradients for a fraction of the work.
-class Conv3xcImpl : public torch::nn::Module {
- public:
-  Conv3xcImpl(int in, int out);
-
-  torch::Tensor forward(const torch::Tensor& x, Activation activation = Activation::none);
-  void refresh();  // what evaluation uses
-
- private:
-  Convolution trained(const std::string& key, int in, int out, int kernel);
-
-  Parts parts_;
-  Convolution merged_;  // buffers: nothing trains what follows from the parts
-};
-TORCH_MODULE(Conv3xc);
-
-Conv3xcImpl::Conv3xcImpl(int in, int out)
-    : parts_{.first = trained("conv.0", in, in * kGain, 1),
-             .middle = trained("conv.1", in * kGain, out * kGain, 3),
-             .last = trained("conv.2", out * kGain, out, 1),
-             .beside = trained("sk", in, out, 1)} {
-  const auto merged = register_module("eval_conv", std::make_shared<torch::nn::Module>("eval_conv"));
-  merged_.weight = merged->register_buffer("weight", torch::zeros({out, in, 3, 3}));
-  merged_.bias = merged->register_buffer("bias", torch::zeros({out}));
-  refresh();
-}
-
-Convolution Conv3xcImpl::trained(const std::string& key, int in, int out, int kernel) {
-  const torch::nn::Conv2d conv(torch::nn::Conv2dOptions(in, out, kernel));
-  register_at(*this, key, conv.ptr());
-  return {conv->weight, conv->bias};
-}
-
-torch::Tensor Conv3xcImpl::forward(const torch::Tensor& x, Activation activation) {
-  const Convolution conv = is_training() ? merge(parts_) : merged_;
-  return conv3x3_act(x, conv.weight, conv.bias, activation);
-}
-
-void Conv3xcImpl::refresh() {
-  const torch::NoGradGuard no_grad;
-  const Convolution merged = merge(in_float64(parts_));
-  merged_.weight.copy_(merged.weight);
-  merged_.bias.copy_(merged.bias);
-}
 
 class BlockImpl : public torch::nn::Module {
  public:
@@ -129,7 +53,7 @@ class Span : public Network {
   NetworkInfo info() const override;
   std::vector<NetworkSegment> segments() override { return segments_; }  // one a block
   void train(bool on = true) override;
-  void derive(NamedTensors& state) const override;
+  void derive(NamedTensors& state) const override { derive_conv3xc(*this, state); }
 
  private:
   void add_segments();
@@ -187,33 +111,7 @@ torch::Tensor Span::normalised(const torch::Tensor& input) const {
 
 void Span::train(bool on) {
   Network::train(on);
-  if (on) return;
-  for (const auto& module : modules(/*include_self=*/false)) {
-    if (auto* conv = module->as<Conv3xcImpl>()) conv->refresh();
-  }
-}
-
-torch::Tensor& tensor_at(NamedTensors& state, const std::string& key) {
-  const auto found = std::ranges::find(state, key, &NamedTensors::value_type::first);
-  if (found == state.end()) fail(fmt::format("a state of SPAN has no tensor {}", key));
-  return found->second;
-}
-
-void Span::derive(NamedTensors& state) const {
-  const torch::NoGradGuard no_grad;
-  for (const auto& item : named_modules("", /*include_self=*/false)) {
-    if (item.value()->as<Conv3xcImpl>() == nullptr) continue;
-    const auto convolution = [&](const char* part) {
-      const std::string key = item.key() + part;
-      return Convolution{tensor_at(state, key + ".weight"), tensor_at(state, key + ".bias")};
-    };
-    const Parts parts{convolution(".conv.0"), convolution(".conv.1"), convolution(".conv.2"), convolution(".sk")};
-    const Convolution merged = merge(in_float64(parts));
-    for (const auto& [name, value] : {std::pair{"weight", merged.weight}, std::pair{"bias", merged.bias}}) {
-      torch::Tensor& written = tensor_at(state, fmt::format("{}.eval_conv.{}", item.key(), name));
-      written = value.to(written.scalar_type());
-    }
-  }
+  if (!on) refresh_conv3xc(*this);
 }
 
 NetworkInfo Span::info() const {

@@ -1,0 +1,191 @@
+// TemporalSPAN: SPAN on five frames. Each frame has a first convolution of its own, the middle one a wide one; two more
+// convolutions join them. Blocks are SPAN's, with a group norm after each convolution.
+// Source: "Swift Parameter-free Attention Network for Efficient Super-Resolution" (Wan et al., 2023) for the blocks,
+// and the key layout and the start of weights of traiNNer-redux, which has trained it since.
+#include <fmt/format.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <string>
+
+#include "reelgrad/base/error.h"
+#include "reelgrad/nn/architecture_tools.h"
+#include "reelgrad/nn/conv3xc.h"
+
+namespace reelgrad {
+namespace temporalspan {
+namespace {
+
+using Tensors = std::vector<torch::Tensor>;
+
+constexpr int kWindow = 5;
+constexpr int kBlocks = 6;
+constexpr int kGroups = 8;  // of a norm
+
+struct TemporalSpanOptions {
+  int channels = 3;  // in and out
+  int features = 48;
+  int frame_features = 12;  // of each frame beside the middle one
+  int scale = 2;
+};
+
+class BlockImpl : public torch::nn::Module {
+ public:
+  explicit BlockImpl(int features);
+
+  // {output, what came out of the first convolution, its norm and its activation}
+  Tensors forward(const torch::Tensor& x);
+
+ private:
+  Conv3xc first_, second_, third_;
+  torch::nn::GroupNorm first_norm_, second_norm_, third_norm_;
+};
+TORCH_MODULE(Block);
+
+BlockImpl::BlockImpl(int features)
+    : first_(register_module("c1_r", Conv3xc(features, features))),
+      second_(register_module("c2_r", Conv3xc(features, features))),
+      third_(register_module("c3_r", Conv3xc(features, features))),
+      first_norm_(register_module("norm1", torch::nn::GroupNorm(kGroups, features))),
+      second_norm_(register_module("norm2", torch::nn::GroupNorm(kGroups, features))),
+      third_norm_(register_module("norm3", torch::nn::GroupNorm(kGroups, features))) {}
+
+Tensors BlockImpl::forward(const torch::Tensor& x) {
+  const torch::Tensor inner = at::silu(first_norm_(first_(x)));
+  const torch::Tensor y = third_norm_(third_(at::silu(second_norm_(second_(inner)))));
+  return {(y + x) * (y.sigmoid() - 0.5), inner};
+}
+
+// The pixels that a shuffle makes of one begin as the same: no pattern to unlearn.
+void init_for_shuffle(torch::nn::Conv2dImpl& conv, int scale) {
+  const torch::NoGradGuard no_grad;
+  const std::int64_t pixels = scale * scale;
+  const torch::Tensor one = torch::empty_like(conv.weight.narrow(0, 0, conv.weight.size(0) / pixels));
+  torch::nn::init::kaiming_normal_(one);
+  conv.weight.copy_(one.repeat_interleave(pixels, 0));
+  conv.bias.zero_();
+}
+
+class TemporalSpan : public Network {
+ public:
+  explicit TemporalSpan(const TemporalSpanOptions& options);
+
+  torch::Tensor forward(torch::Tensor input) override { return run_segments(segments_, input); }
+  NetworkInfo info() const override;
+  std::vector<NetworkSegment> segments() override { return segments_; }  // one a block
+  void train(bool on = true) override;
+  void derive(NamedTensors& state) const override { derive_conv3xc(*this, state); }
+
+ private:
+  Conv3xc add_conv(const std::string& key, int in, int out);
+  void add_segments();
+
+  TemporalSpanOptions options_;
+  std::vector<Conv3xc> frame_convs_;  // one a frame, in their order
+  Conv3xc first_join_{nullptr}, second_join_{nullptr};
+  std::vector<Block> blocks_;
+  torch::nn::Conv2d join_{nullptr}, upsampler_{nullptr};
+  Conv3xc last_{nullptr};
+  std::vector<NetworkSegment> segments_;
+};
+
+TemporalSpan::TemporalSpan(const TemporalSpanOptions& options) : options_(options) {
+  const int features = options.features;
+  const Conv3xc middle = add_conv("center_conv", options.channels, features);
+  for (int i = 0; i < kWindow - 1; ++i) {
+    if (i == kWindow / 2) frame_convs_.push_back(middle);
+    frame_convs_.push_back(add_conv(fmt::format("history_convs.{}", i), options.channels, options.frame_features));
+  }
+  first_join_ = add_conv("fusion_conv.0", features + options.frame_features * (kWindow - 1), features);
+  second_join_ = add_conv("fusion_conv.1", features, features);
+  for (int i = 1; i <= kBlocks; ++i) blocks_.push_back(register_module(fmt::format("block_{}", i), Block(features)));
+  join_ = register_module("conv_cat", same_conv(features * 4, features, 1));
+  last_ = add_conv("conv_2", features, features);
+  upsampler_ = same_conv(features, options.channels * options.scale * options.scale);
+  register_at(*this, "upsampler.0", upsampler_.ptr());
+  init_for_shuffle(*upsampler_, options.scale);
+  add_segments();
+}
+
+Conv3xc TemporalSpan::add_conv(const std::string& key, int in, int out) {
+  const Conv3xc conv(in, out);
+  register_at(*this, key, conv.ptr());
+  return conv;
+}
+
+void TemporalSpan::add_segments() {
+  segments_.emplace_back([this](const Tensors& in) {
+    Tensors frames;
+    for (int i = 0; i < kWindow; ++i) frames.push_back(frame_convs_[i](in[0].select(1, i)));
+    return Tensors{first_join_(at::cat(frames, 1))};
+  });
+  // From the first block on: {x, what the frames were joined to, and what came out of the first block}.
+  segments_.emplace_back([this](const Tensors& in) {
+    const torch::Tensor joined = second_join_(in[0]);
+    return Tensors{blocks_[0](joined)[0], joined};
+  });
+  segments_.emplace_back([this](const Tensors& in) { return Tensors{blocks_[1](in[0])[0], in[1], in[0]}; });
+  for (int i = 2; i < kBlocks - 1; ++i) {
+    segments_.emplace_back([this, i](const Tensors& in) { return Tensors{blocks_[i](in[0])[0], in[1], in[2]}; });
+  }
+  segments_.emplace_back([this](const Tensors& in) {
+    const Tensors out = blocks_[kBlocks - 1](in[0]);
+    return Tensors{out[0], in[1], in[2], out[1]};
+  });
+  segments_.emplace_back([this](const Tensors& in) {
+    const torch::Tensor joined = join_(at::cat({in[1], last_(in[0]), in[2], in[3]}, 1));
+    return Tensors{at::pixel_shuffle(conv3x3_act(joined, upsampler_, Activation::none), options_.scale)};
+  });
+}
+
+void TemporalSpan::train(bool on) {
+  Network::train(on);
+  if (!on) refresh_conv3xc(*this);
+}
+
+NetworkInfo TemporalSpan::info() const {
+  return {.scale = options_.scale,
+          .in_channels = options_.channels,
+          .out_channels = options_.channels,
+          .window = kWindow,
+          .receptive_radius_px = 3 * kBlocks + 5,
+          .whole_picture = true};
+}
+
+}  // namespace
+}  // namespace temporalspan
+
+std::shared_ptr<Network> make_temporalspan(const NetworkSpec& spec) {
+  require_window(spec, temporalspan::kWindow);
+  const int features = int_option(spec, "features");
+  if (features % temporalspan::kGroups != 0) {
+    fail_usage(fmt::format("temporalspan: model.features = {}, allowed: multiples of {}, the groups of its norms",
+                           features, temporalspan::kGroups));
+  }
+  return std::make_shared<temporalspan::TemporalSpan>(
+      temporalspan::TemporalSpanOptions{.channels = channels(spec.color),
+                                        .features = features,
+                                        .frame_features = int_option(spec, "frame_features"),
+                                        .scale = spec.scale});
+}
+
+std::optional<NetworkSpec> detect_temporalspan(const NamedTensors& state) {
+  using namespace temporalspan;
+  const StateShapes shapes(state);
+  constexpr std::size_t kBlockTensors = 3 * (10 + 2);
+  if (shapes.size() != 10 * (kWindow + 3) + kBlockTensors * kBlocks + 4) return std::nullopt;
+  if (!shapes.has("block_6.norm3.weight") || !shapes.has("conv_cat.weight")) return std::nullopt;
+  if (shapes.count_after("history_convs.") != kWindow - 1) return std::nullopt;
+  const auto color = color_of_channels(shapes.dim("center_conv.sk.weight", 1));
+  if (!color) return std::nullopt;
+  const auto scale = pixel_shuffle_scale(shapes.dim("upsampler.0.weight", 0), channels(*color));
+  if (!scale) return std::nullopt;
+  return NetworkSpec{.arch = "temporalspan",
+                     .scale = *scale,
+                     .window = kWindow,
+                     .color = *color,
+                     .options = {{"features", std::to_string(shapes.dim("center_conv.sk.weight", 0))},
+                                 {"frame_features", std::to_string(shapes.dim("history_convs.0.sk.weight", 0))}}};
+}
+
+}  // namespace reelgrad
