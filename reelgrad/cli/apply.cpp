@@ -174,8 +174,7 @@ void add_apply(CLI::App& app) {
       "  reelgrad apply model.safetensors script.vpy -o - | ffmpeg -i - …   (Y4M on stdout)\n"
       "8-bit sources are written with 8 bits, deeper or float ones with 10. Audio, frame rate and variable-frame-rate\n"
       "timestamps of a video file are kept. Nothing stands under OUT before it is complete.");
-  command->add_option("MODEL", arguments->restore.model, "A .safetensors file, a checkpoint or a run folder")
-      ->required();
+  command->add_option("MODEL", arguments->restore.model, kModelHelp)->required();
   command->add_option("CLIP", arguments->clip.path, "A video file, a .vpy script or a folder of images")->required();
   command->add_option("-o,--output", arguments->writer.output, ".mkv, .mp4, .y4m, or - for Y4M on stdout")
       ->required()

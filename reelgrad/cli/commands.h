@@ -11,6 +11,7 @@ void add_train(CLI::App& app);
 void add_apply(CLI::App& app);
 void add_validate(CLI::App& app);
 void add_inspect(CLI::App& app);
+void add_export(CLI::App& app);
 void add_preview(CLI::App& app);
 void add_report(CLI::App& app);
 void add_bench(CLI::App& app);

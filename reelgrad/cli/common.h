@@ -13,6 +13,10 @@
 
 namespace reelgrad::cli {
 
+// What MODEL is, in every command's help.
+inline constexpr const char* kModelHelp =
+    "A .safetensors, .pth, .pt or .ckpt file (known by what is in it), a checkpoint or a run folder";
+
 // `--arg name=value`, repeated.
 void add_args_option(CLI::App& command, std::vector<std::string>& args);
 // "NAME=VALUE"; `option` is what they were given to. Throws usage.

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/base/model_file.h"
 #include "reelgrad/base/text.h"
 #include "reelgrad/cli/commands.h"
 #include "reelgrad/cli/common.h"
@@ -23,13 +24,14 @@ struct InspectArguments {
   bool json = false;
 };
 
-// A .safetensors file, a checkpoint or a run folder; everything else is taken for a clip.
+// A file of weights, whatever its name, a checkpoint or a run folder; everything else is taken for a clip.
 bool is_model(const fs::path& path) {
   if (fs::is_directory(path)) {
     return fs::exists(path / "checkpoints") || fs::exists(path / "model.safetensors") ||
            fs::exists(path / "state.json");
   }
-  const std::string extension = path.extension().string();
+  if (model_file_kind(path) != ModelFileKind::other) return true;
+  const std::string extension = path.extension().string();  // a damaged one
   return extension == ".safetensors" || extension == ".pth" || extension == ".pt" || extension == ".ckpt";
 }
 
@@ -154,7 +156,7 @@ void add_inspect(CLI::App& app) {
                                          "Say what is in a clip, script, model, checkpoint or run folder, or what an "
                                          "architecture costs");
   command->add_option("FILE", arguments->file.path,
-                      "Video, .vpy, image folder, .safetensors, checkpoint or run folder");
+                      "Video, .vpy, image folder, .safetensors, .pth, .pt, .ckpt, checkpoint or run folder");
   command
       ->add_option("--arch", arguments->arch,
                    "Instead of a file: an architecture's options, parameters, operations and reach")

@@ -37,6 +37,7 @@ int run(int argc, char** argv) {
   add_apply(app);
   add_validate(app);
   add_inspect(app);
+  add_export(app);
   add_preview(app);
   add_report(app);
   add_bench(app);

@@ -32,8 +32,7 @@ void add_preview(CLI::App& app) {
   auto arguments = std::make_shared<PreviewArguments>();
   CLI::App* command = app.add_subcommand("preview", "One frame side by side: input | bicubic | network | target");
   command->footer("\nThe target is there when CLIP is a training script (outputs 0 and 1).");
-  command->add_option("MODEL", arguments->request.restore.model, "A .safetensors file, a checkpoint or a run folder")
-      ->required();
+  command->add_option("MODEL", arguments->request.restore.model, kModelHelp)->required();
   command->add_option("CLIP", arguments->request.clip.path, "A .vpy script, a video file or a folder of images")
       ->required();
   command->add_option("--frame", arguments->request.frame, "Frame number")

@@ -75,8 +75,7 @@ void add_validate(CLI::App& app) {
       "\nCLIP is a .vpy with output 0 = target and output 1 = input, or a folder of target images, with --input the\n"
       "folder of their inputs. \"bicubic\" is VapourSynth's resize.Bicubic of the input. Y is BT.601 luma, as the\n"
       "super-resolution literature measures.");
-  command->add_option("MODEL", arguments->request.restore.model, "A .safetensors file, a checkpoint or a run folder")
-      ->required();
+  command->add_option("MODEL", arguments->request.restore.model, kModelHelp)->required();
   command->add_option("CLIP", arguments->request.clip.path, "A training script (.vpy) or a folder of images")
       ->required();
   command->add_option("--input", arguments->request.inputs, "With a folder of target images: the folder of inputs")

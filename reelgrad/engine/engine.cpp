@@ -1,6 +1,7 @@
 // libreelgrad.so's one exported function and the object behind it.
 #include "reelgrad/engine/engine.h"
 
+#include "reelgrad/engine/export_model.h"
 #include "reelgrad/engine/guarded.h"
 #include "reelgrad/engine/inspect_model.h"
 #include "reelgrad/engine/restore_session.h"
@@ -25,6 +26,9 @@ class TorchEngine : public Engine {
   }
   Status inspect_model(const std::filesystem::path& model, InspectResult& result) override {
     return guarded([&] { result.json = reelgrad::inspect_model(model); });
+  }
+  Status export_model(const ExportRequest& request) override {
+    return guarded([&] { reelgrad::export_model(request); });
   }
   Status inspect_architecture(const std::string& name, const std::map<std::string, std::string>& options,
                               InspectResult& result) override {

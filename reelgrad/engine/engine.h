@@ -78,7 +78,7 @@ struct ClipArgument {
 };
 
 struct RestoreRequest {
-  std::filesystem::path model;  // .safetensors, checkpoint or run folder
+  std::filesystem::path model;  // .safetensors, .pth, .ckpt, TorchScript; checkpoint or run folder
   std::string device = "auto";
   std::string precision = "auto";
   int tile_px = 0;
@@ -127,6 +127,12 @@ struct PreviewRequest {
       output;  // .png; input | bicubic | ours | target for a training script, else input | bicubic | ours
 };
 
+struct ExportRequest {
+  std::filesystem::path model;   // as in RestoreRequest
+  std::filesystem::path output;  // .safetensors or .pth
+  bool half = false;             // floating weights as float16
+};
+
 // `inspect` of a model, checkpoint or run folder: JSON with at least "kind".
 struct InspectResult {
   std::string json;
@@ -143,9 +149,10 @@ class Engine {
   // Of an architecture with these options and "scale": what it costs and how far it looks. kind "architecture".
   virtual Status inspect_architecture(const std::string& name, const std::map<std::string, std::string>& options,
                                       InspectResult& result) = 0;
+  virtual Status export_model(const ExportRequest& request) = 0;
 };
 
-inline constexpr int kEngineVersion = 3;  // of this header's layout
+inline constexpr int kEngineVersion = 4;  // of this header's layout
 
 // Finds torch, checks its version, opens it and the engine, once a process. `sink` receives the engine's messages.
 // Throws no_device when torch or the engine cannot be opened, naming both paths and the remedy. Thread-safe.

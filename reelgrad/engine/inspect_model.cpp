@@ -12,6 +12,7 @@
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/nn/architectures.h"
 #include "reelgrad/nn/network_cost.h"
+#include "reelgrad/nn/weights_file.h"
 #include "reelgrad/record/run_folder.h"
 
 namespace reelgrad {
@@ -19,12 +20,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json tensor_list(const std::filesystem::path& file, std::map<std::string, std::string>& metadata) {
-  Json tensors = Json::array();
-  for (const TensorEntry& entry : read_safetensors_header(file, &metadata)) {
-    tensors.push_back({{"name", entry.name}, {"dtype", entry.dtype}, {"shape", entry.shape}});
+Json tensor_list(const NamedTensors& tensors) {
+  Json list = Json::array();
+  for (const auto& [name, tensor] : tensors) {
+    list.push_back({{"name", name}, {"dtype", dtype_name(tensor)}, {"shape", tensor.sizes().vec()}});
   }
-  return tensors;
+  return list;
 }
 
 void describe_reach(const NetworkInfo& info, Json& json) {
@@ -45,6 +46,7 @@ void describe_network(const std::filesystem::path& file, Json& json) {
     json["options"] = model.spec.options;
     json["parameters"] = parameters;
     describe_reach(model.network->info(), json);
+    if (!json.contains("tensors")) json["tensors"] = tensor_list(state_dict(*model.network));
   } catch (const Error& error) {
     json["arch"] = nullptr;
     json["problem"] = error.what();
@@ -53,11 +55,14 @@ void describe_network(const std::filesystem::path& file, Json& json) {
 
 Json model_json(const std::filesystem::path& file) {
   Json json;
-  std::map<std::string, std::string> metadata;
   json["file"] = file.string();
   json["bytes"] = std::filesystem::file_size(file);
-  json["tensors"] = tensor_list(file, metadata);
-  json["metadata"] = metadata;
+  if (!is_torchscript(file)) {
+    const WeightsFile weights = read_weights(file);
+    json["tensors"] = tensor_list(weights.tensors);
+    json["metadata"] = weights.metadata;
+    if (!weights.notes.empty()) json["notes"] = weights.notes;
+  }
   describe_network(file, json);
   return json;
 }

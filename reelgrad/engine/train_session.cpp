@@ -16,6 +16,7 @@
 #include "reelgrad/engine/guarded.h"
 #include "reelgrad/frames/gpu_plane_import.h"
 #include "reelgrad/nn/architectures.h"
+#include "reelgrad/nn/weights_file.h"
 #include "reelgrad/record/run_folder.h"
 #include "reelgrad/restore/validation.h"
 #include "reelgrad/train/amp.h"
@@ -104,7 +105,7 @@ std::shared_ptr<Network> starting_network(const Config& config, const NetworkSpe
   if (!config.model.pretrained.empty() && mode != RunMode::resume) {
     const std::filesystem::path file = find_model_file(config.model.pretrained);
     torch::NoGradGuard no_grad;
-    const NamedTensors state = read_safetensors(file).tensors;
+    const NamedTensors state = read_weights_logged(file).tensors;
     if (config.model.pretrained_fit == "strict") {
       load_strict(*network, state, file.string());
     } else {

@@ -10,12 +10,14 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
+#include "reelgrad/base/log.h"
 #include "reelgrad/base/text.h"
 #include "reelgrad/config/architectures.h"
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/nn/recognition.h"
 #include "reelgrad/nn/torchscript.h"
 #include "reelgrad/nn/user_module.h"
+#include "reelgrad/nn/weights_file.h"
 
 // nn/CMakeLists.txt names each file of archs/ to REELGRAD_ARCHITECTURE.
 #define REELGRAD_ARCHITECTURE(name)                              \
@@ -178,6 +180,22 @@ NetworkSpec stored_spec(const std::string& metadata, const fs::path& file) {
   return std::move(stored.spec);
 }
 
+// A TorchScript file that comes alone.
+Model script_model(const fs::path& file) {
+  Model model;
+  try {
+    model.spec = torchscript_spec(file.string());
+    model.network = make_network(model.spec);
+  } catch (const Error& error) {
+    fail(error.what());  // a file's fault, not the command line's
+  }
+  model.network->eval();
+  require_finite(state_dict(*model.network), file.string());
+  log::info(fmt::format("{}: a TorchScript network, scale {}, {}", file.string(), model.spec.scale,
+                        to_string(model.spec.color)));
+  return model;
+}
+
 }  // namespace
 
 std::span<const Architecture> architecture_table() {
@@ -223,12 +241,9 @@ NetworkSpec with_file_in(const fs::path& folder, NetworkSpec spec) {
 }
 
 Model load_model(const std::filesystem::path& file) {
+  if (is_torchscript(file)) return script_model(file);
   const std::string source = file.string();
-  const std::string extension = file.extension().string();
-  if (extension == ".pth" || extension == ".pt" || extension == ".ckpt") {
-    fail(fmt::format("{}: PyTorch's own files are not read by this version; save the model as .safetensors", source));
-  }
-  SafetensorsFile stored = read_safetensors(file);
+  WeightsFile stored = read_weights_logged(file);
   require_finite(stored.tensors, source);
   const auto ours = stored.metadata.find("reelgrad");
   Model model;

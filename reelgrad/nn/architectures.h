@@ -59,9 +59,10 @@ struct Model {
   std::map<std::string, std::string> metadata;
 };
 
-// Reads a .safetensors file of any origin: the spec from our metadata, else detected from its keys. A user's network is
-// looked for as the file's name with .pt or .so, as the copy's name beside the file, and in the run folder that the
-// file's checkpoint is in; it must be the one that was trained. Throws failed.
+// Reads a file of weights (weights_file.h) of any origin: the spec from our metadata, else detected from its keys; or a
+// TorchScript file, which is a network itself. What was chosen in the file is logged. A user's network is looked for as
+// the file's name with .pt or .so, as the copy's name beside the file, and in the run folder that the file's checkpoint
+// is in; it must be the one that was trained. Throws failed.
 Model load_model(const std::filesystem::path& file);
 
 std::map<std::string, std::string> model_metadata(const NetworkSpec& spec);

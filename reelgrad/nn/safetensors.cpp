@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -17,6 +18,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
+#include "reelgrad/base/mapped_file.h"
 #include "reelgrad/nn/weights.h"
 
 namespace reelgrad {
@@ -25,6 +27,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "tensors are stored as they lie in memory");
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+constexpr std::size_t kMaxDims = 32;
 constexpr std::string_view kMetadataKey = "__metadata__";
 
 struct DtypeName {
@@ -128,7 +131,9 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool number_unsigned(number_unsigned_t value) override {
     if (state_ != State::list) return refuse("a number where none is allowed");
-    (field_ == "shape" ? *entry().shape : entry().offsets).push_back(value);
+    std::vector<std::uint64_t>& numbers = field_ == "shape" ? *entry().shape : entry().offsets;
+    if (numbers.size() == kMaxDims) return refuse(fmt::format("{} has more than {} numbers", field_, kMaxDims));
+    numbers.push_back(value);
     return true;
   }
 
@@ -183,7 +188,7 @@ torch::ScalarType scalar_type(const Entry& entry, const std::string& path) {
   return row->type;
 }
 
-std::string_view dtype_name(const torch::Tensor& tensor, const std::string& path) {
+std::string_view stored_dtype(const torch::Tensor& tensor, const std::string& path) {
   const auto* row = std::ranges::find(kDtypes, tensor.scalar_type(), &DtypeName::type);
   if (row == kDtypes.end()) {
     fail(fmt::format("{}: safetensors has no name for the type {}", path, torch::toString(tensor.scalar_type())));
@@ -193,14 +198,17 @@ std::string_view dtype_name(const torch::Tensor& tensor, const std::string& path
 
 std::uint64_t bytes_of(const Entry& entry, const std::string& path) {
   std::uint64_t bytes = torch::elementSize(scalar_type(entry, path));
+  bool empty = false;
   for (const std::uint64_t size : *entry.shape) {
-    const bool too_large =
-        size > std::numeric_limits<std::int64_t>::max() || __builtin_mul_overflow(bytes, size, &bytes);
+    empty |= size == 0;
+    // torch multiplies the sizes of empty tensors, too.
+    const bool too_large = __builtin_mul_overflow(bytes, std::max<std::uint64_t>(size, 1), &bytes) ||
+                           bytes > std::numeric_limits<std::int64_t>::max();
     if (too_large) {
       fail(fmt::format("{}: \"{}\": shape [{}] overflows", path, entry.name, fmt::join(*entry.shape, ", ")));
     }
   }
-  return bytes;
+  return empty ? 0 : bytes;
 }
 
 // Every byte after the header belongs to one tensor.
@@ -232,58 +240,56 @@ void check_layout(const Header& header, std::uint64_t data_bytes, const std::str
   }
 }
 
-// A file whose header has been read and checked; the stream stands at the first byte of data.
+// A file whose header has been read and checked.
 struct OpenFile {
-  std::ifstream stream;
+  std::shared_ptr<MappedFile> file;
   Header header;
   std::uint64_t data_start = 0;
 };
 
-void read_exactly(std::ifstream& stream, char* to, std::uint64_t bytes, const std::string& path) {
-  stream.read(to, static_cast<std::streamsize>(bytes));
-  if (static_cast<std::uint64_t>(stream.gcount()) != bytes) fail(fmt::format("{}: cannot be read to its end", path));
-}
-
 OpenFile open_checked(const std::filesystem::path& path) {
   const std::string name = path.string();
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) {
-    fail(fmt::format("{}: {}", name, std::filesystem::exists(path, error) ? "is not a file" : "no such file"));
-  }
-  const std::uint64_t file_bytes = std::filesystem::file_size(path);
-  OpenFile file{.stream = std::ifstream(path, std::ios::binary)};
-  if (!file.stream) fail(fmt::format("{}: cannot be opened: {}", name, errno_name(errno)));
+  OpenFile open{.file = std::make_shared<MappedFile>(path)};
+  const std::span<std::byte> bytes = open.file->bytes();
 
   std::uint64_t header_bytes = 0;
-  if (file_bytes < sizeof header_bytes) fail(fmt::format("{}: no safetensors file: {} bytes", name, file_bytes));
-  read_exactly(file.stream, reinterpret_cast<char*>(&header_bytes), sizeof header_bytes, name);
+  if (bytes.size() < sizeof header_bytes) fail(fmt::format("{}: no safetensors file: {} bytes", name, bytes.size()));
+  std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
   if (header_bytes > kMaxHeaderBytes) {
     fail(fmt::format("{}: no safetensors file: header length {} is above {}", name, header_bytes, kMaxHeaderBytes));
   }
-  if (header_bytes > file_bytes - sizeof header_bytes) {
+  if (header_bytes > bytes.size() - sizeof header_bytes) {
     fail(fmt::format("{}: header length {}, but the file has only {} bytes: cut off, or no safetensors file", name,
-                     header_bytes, file_bytes));
+                     header_bytes, bytes.size()));
   }
-  file.data_start = sizeof header_bytes + header_bytes;
+  open.data_start = sizeof header_bytes + header_bytes;
 
-  std::string text(header_bytes, '\0');
-  read_exactly(file.stream, text.data(), header_bytes, name);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + sizeof header_bytes, header_bytes);
   HeaderReader reader;
   if (!text.starts_with('{')) fail(fmt::format("{}: the header is not JSON (no {{ at its start)", name));
   if (!nlohmann::json::sax_parse(text, &reader)) fail(fmt::format("{}: {}", name, reader.problem()));
-  file.header = reader.take();
-  check_layout(file.header, file_bytes - file.data_start, name);
-  return file;
+  open.header = reader.take();
+  check_layout(open.header, bytes.size() - open.data_start, name);
+  return open;
 }
 
-torch::Tensor read_tensor(OpenFile& file, const Entry& entry, const std::string& path) {
+// A view of the mapped file where its bytes are aligned, which they need not be.
+torch::Tensor map_tensor(const OpenFile& open, const Entry& entry, const std::string& path) {
   const std::vector<std::int64_t> shape(entry.shape->begin(), entry.shape->end());
   const torch::ScalarType type = scalar_type(entry, path);
+  const std::uint64_t bytes = entry.offsets[1] - entry.offsets[0];
+  if (bytes == 0) return torch::empty(shape, type);
+  std::byte* start = open.file->bytes().data() + open.data_start + entry.offsets[0];
+  if (reinterpret_cast<std::uintptr_t>(start) % torch::elementSize(type) != 0) {
+    const torch::Tensor copy = torch::empty(shape, type);
+    std::memcpy(copy.data_ptr(), start, bytes);
+    return copy;
+  }
   // A bool that is neither 0 nor 1 must not come into being.
-  const torch::Tensor tensor = torch::empty(shape, type == torch::kBool ? torch::kUInt8 : type);
-  file.stream.seekg(static_cast<std::streamoff>(file.data_start + entry.offsets[0]));
-  read_exactly(file.stream, static_cast<char*>(tensor.data_ptr()), entry.offsets[1] - entry.offsets[0], path);
-  return type == torch::kBool ? tensor.ne(0) : tensor;
+  const bool is_bool = type == torch::kBool;
+  const torch::Tensor view = torch::from_blob(
+      start, shape, [file = open.file](void*) {}, is_bool ? torch::kUInt8 : type);
+  return is_bool ? view.ne(0) : view;
 }
 
 struct Layout {
@@ -311,7 +317,8 @@ Layout lay_out(const NamedTensors& tensors, const std::map<std::string, std::str
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const auto& [name, tensor] = tensors[i];
     if (name == kMetadataKey || header.contains(name)) fail(fmt::format("{}: two tensors named \"{}\"", path, name));
-    header[name] = {{"dtype", dtype_name(tensor, path)}, {"shape", tensor.sizes().vec()}, {"data_offsets", offsets[i]}};
+    header[name] = {
+        {"dtype", stored_dtype(tensor, path)}, {"shape", tensor.sizes().vec()}, {"data_offsets", offsets[i]}};
   }
   layout.header = header.dump();
   constexpr std::size_t kAlignment = 8;
@@ -323,23 +330,28 @@ Layout lay_out(const NamedTensors& tensors, const std::map<std::string, std::str
 }  // namespace
 
 SafetensorsFile read_safetensors(const std::filesystem::path& path) {
-  OpenFile file = open_checked(path);
-  SafetensorsFile result{.metadata = std::move(file.header.metadata)};
-  for (const Entry& entry : file.header.entries) {
-    result.tensors.emplace_back(entry.name, read_tensor(file, entry, path.string()));
+  OpenFile open = open_checked(path);
+  SafetensorsFile result{.metadata = std::move(open.header.metadata)};
+  for (const Entry& entry : open.header.entries) {
+    result.tensors.emplace_back(entry.name, map_tensor(open, entry, path.string()));
   }
   return result;
 }
 
 std::vector<TensorEntry> read_safetensors_header(const std::filesystem::path& path,
                                                  std::map<std::string, std::string>* metadata) {
-  OpenFile file = open_checked(path);
+  OpenFile open = open_checked(path);
   std::vector<TensorEntry> entries;
-  for (Entry& entry : file.header.entries) {
+  for (Entry& entry : open.header.entries) {
     entries.push_back({std::move(entry.name), std::move(entry.dtype), {entry.shape->begin(), entry.shape->end()}});
   }
-  if (metadata != nullptr) *metadata = std::move(file.header.metadata);
+  if (metadata != nullptr) *metadata = std::move(open.header.metadata);
   return entries;
+}
+
+std::string dtype_name(const torch::Tensor& tensor) {
+  const auto* row = std::ranges::find(kDtypes, tensor.scalar_type(), &DtypeName::type);
+  return row == kDtypes.end() ? torch::toString(tensor.scalar_type()) : std::string(row->name);
 }
 
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,

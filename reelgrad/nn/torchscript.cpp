@@ -180,6 +180,21 @@ int radius_of(Network& network, const PictureShape& shape, int size_multiple, co
   return kFallbackRadius;
 }
 
+// By what it makes of a small picture; nullopt when it takes no such picture.
+std::optional<int> scale_for(Network& network, int channels) {
+  constexpr int kSide = 64;
+  const torch::NoGradGuard no_grad;
+  torch::Tensor output;
+  try {
+    output = network.forward(torch::rand({1, channels, kSide, kSide}));
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+  if (output.dim() != 4 || output.size(1) != channels || output.size(2) != output.size(3)) return std::nullopt;
+  if (output.size(2) == 0 || output.size(2) % kSide != 0) return std::nullopt;
+  return static_cast<int>(output.size(2) / kSide);
+}
+
 }  // namespace
 
 TorchScriptNetwork::TorchScriptNetwork(torch::jit::Module module, NetworkInfo info, const std::string& what)
@@ -208,6 +223,23 @@ std::vector<NetworkSegment> TorchScriptNetwork::segments() {
 void TorchScriptNetwork::train(bool on) {
   Network::train(on);
   module_.train(on);
+}
+
+NetworkSpec torchscript_spec(const std::string& file) {
+  NetworkSpec spec{.arch = "torchscript", .options = {{"file", file}}};
+  TorchScriptNetwork network(load_script(file, file), {}, file);
+  network.eval();
+  for (const NetworkColor color : {NetworkColor::rgb, NetworkColor::gray}) {
+    const std::optional<int> scale = scale_for(network, channels(color));
+    if (!scale) continue;
+    spec.color = color;
+    spec.scale = *scale;
+    return spec;
+  }
+  fail_usage(
+      fmt::format("{}: a TorchScript network that makes no larger picture of the same colours out of an RGB or gray "
+                  "one of 64x64: apply a run that trained it, which knows what it takes",
+                  file));
 }
 
 std::shared_ptr<Network> make_torchscript(const NetworkSpec& spec) {

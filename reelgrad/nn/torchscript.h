@@ -36,6 +36,10 @@ class TorchScriptNetwork : public Network {
   std::vector<ScriptFunction> parts_;
 };
 
+// The spec of a script that comes alone, without what a run knows of it: one frame in, and the colour and scale that it
+// takes and gives. Throws usage, as for a network that could not be trained.
+NetworkSpec torchscript_spec(const std::string& file);
+
 // Row of the architecture table: options file, size_multiple and receptive_radius_px, the latter two measured where
 // they are not given. The weights are the file's own. Throws usage.
 std::shared_ptr<Network> make_torchscript(const NetworkSpec& spec);

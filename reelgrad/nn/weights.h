@@ -15,21 +15,24 @@ namespace reelgrad {
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
 struct SafetensorsFile {
-  NamedTensors tensors;  // on the CPU, in the file's order
+  NamedTensors tensors;  // on the CPU, in the file's order: views of the mapped file where they are aligned in it
   std::map<std::string, std::string> metadata;
 };
 
-// Strict (header at most 100,000,000 bytes, no overlap, hole, overflow, duplicate key or unknown dtype); never
-// allocates more than the file holds. Throws failed naming the file and the field.
+// Strict (header at most 100,000,000 bytes, no overlap, hole, overflow, duplicate key or unknown dtype); allocates by
+// the header's length, and for tensors that are not aligned. Throws failed naming the file and the field.
 SafetensorsFile read_safetensors(const std::filesystem::path& path);
 
-// The header alone, for `inspect`: shapes and dtypes without the data.
+// The header alone: shapes and dtypes without the data.
 struct TensorEntry {
   std::string name, dtype;
   std::vector<std::int64_t> shape;
 };
 std::vector<TensorEntry> read_safetensors_header(const std::filesystem::path& path,
                                                  std::map<std::string, std::string>* metadata = nullptr);
+
+// As the format calls the type ("F32"), else as torch does.
+std::string dtype_name(const torch::Tensor& tensor);
 
 // Written atomically; tensors are made contiguous and brought to the CPU.
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,

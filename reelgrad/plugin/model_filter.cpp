@@ -137,7 +137,7 @@ RestoreRequest restore_request(const VSMap* in, const VSAPI* api) {
   RestoreRequest request;
   request.model = text_argument(in, "model", "", api);
   if (request.model.empty())
-    fail_usage("model is empty, it must name a .safetensors file, a checkpoint or a run folder");
+    fail_usage("model is empty, it must name a .safetensors or .pth file, a checkpoint or a run folder");
   request.device = text_argument(in, "device", request.device, api);
   request.precision = text_argument(in, "precision", request.precision, api);
   request.tile_px = int_argument(in, "tile", request.tile_px, 0, api);

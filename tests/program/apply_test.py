@@ -108,6 +108,69 @@ class Apply(ProgramTest):
                 self.assertTrue(described["frames"]["why"])
             self.run_program("inspect", path)
 
+    def restored(self, model):
+        self.run_program("apply", model, "pair.vpy", "-o", "out.y4m", "--frames", "0:2", "--precision", "fp32")
+        return (self.folder / "out.y4m").read_bytes()
+
+    def test_export_and_back(self):
+        import safetensors.torch
+        import torch
+
+        expected = self.restored(self.run_folder)
+        self.run_program("export", self.run_folder, "-o", "a.pth")
+        stored = torch.load(self.folder / "a.pth", weights_only=True)
+        self.assertIn('"arch":"compact"', stored["reelgrad"])
+        self.assertEqual(self.restored("a.pth"), expected)
+        # By its content, whatever its name.
+        shutil.copy(self.folder / "a.pth", self.folder / "b.CKPT")
+        self.run_program("export", "b.CKPT", "-o", "c.safetensors")
+        again = safetensors.torch.load_file(self.folder / "c.safetensors")
+        self.assertEqual(again.keys(), stored["params"].keys())
+        for name, tensor in again.items():
+            self.assertTrue(torch.equal(tensor, stored["params"][name]), name)
+        self.assertEqual(self.restored("c.safetensors"), expected)
+        self.assertEqual(json.loads(self.run_program("inspect", "b.CKPT", "--json").stdout)["arch"], "compact")
+
+        self.run_program("export", "c.safetensors", "-o", "half.pth", "--half")
+        half = torch.load(self.folder / "half.pth", weights_only=True)["params"]
+        for name, tensor in half.items():
+            self.assertTrue(torch.equal(tensor, again[name].half()), name)
+        self.restored("half.pth")
+
+    def test_training_starts_from_any_file_and_metadata_is_kept(self):
+        import safetensors.torch
+        import torch
+        from safetensors import safe_open
+
+        run = self.run_folder / "checkpoints" / "step-000008" / "model.safetensors"
+        weights = safetensors.torch.load_file(run)
+        torch.save({"params": {n: 2 * t for n, t in weights.items()}, "params_ema": {"module." + n: t for n, t in weights.items()},
+                    "iter": 7}, self.folder / "trainer.pth")
+        config = self.write_config("next.toml", run="next").read_text().replace("[model]", '[model]\npretrained = "trainer.pth"')
+        (self.folder / "next.toml").write_text(config)
+        done = self.run_program("train", "next.toml", "--set", "optimizer.lr=1e-12")
+        self.assertIn('the weights are those of "params_ema"; beside it: params, iter', done.stderr)
+        after = safetensors.torch.load_file(self.folder / "next" / "checkpoints" / "step-000008" / "model.safetensors")
+        for name, tensor in weights.items():
+            self.assertLess((after[name] - tensor).abs().max().item(), 1e-6, name)
+
+        theirs = json.dumps({"scale": 2, "network": "compact"})
+        safetensors.torch.save_file(weights, self.folder / "theirs.safetensors", metadata={"metadata": theirs})
+        self.run_program("export", "theirs.safetensors", "-o", "kept.safetensors")
+        with safe_open(self.folder / "kept.safetensors", "pt") as file:
+            self.assertEqual(file.metadata()["metadata"], theirs)
+        self.run_program("export", "theirs.safetensors", "-o", "kept.pth")
+        self.assertEqual(torch.load(self.folder / "kept.pth", weights_only=True)["metadata"], theirs)
+
+    def test_a_torchscript_file_alone(self):
+        import torch
+
+        network = torch.nn.Sequential(torch.nn.Conv2d(3, 12, 3, padding=1), torch.nn.PixelShuffle(2))
+        torch.jit.script(network).save(self.folder / "network.pth")
+        self.assertTrue(self.restored("network.pth").startswith(b"YUV4MPEG2 W128 H96"))
+        described = json.loads(self.run_program("inspect", "network.pth", "--json").stdout)
+        self.assertEqual((described["arch"], described["scale"], described["parameters"]), ("torchscript", 2, 336))
+
 
 class Init(ProgramTest):
     def test_every_task_runs_as_it_is(self):

@@ -1,8 +1,10 @@
 """Bad input: one clear sentence with place and remedy, the right exit code, nothing half-written."""
 import json
+import os
 import shutil
 import subprocess
 import unittest
+import zipfile
 
 from support import REELGRAD, ProgramTest, example_clip
 
@@ -156,7 +158,35 @@ class BadFiles(ProgramTest):
     def test_pytorch_file(self):
         self.write("model.pth", "PK")
         done = self.run_program("apply", "model.pth", example_clip(), "-o", "a.mkv", expect=1)
-        self.assert_one_sentence(done.stderr, "model.pth", ".safetensors")
+        self.assert_one_sentence(done.stderr, "model.pth", "neither a .safetensors file nor one of torch.save")
+        done = self.run_program("inspect", "model.pth", expect=1)
+        self.assert_one_sentence(done.stderr, "model.pth", "torch.save")
+
+    def test_malicious_file(self):
+        import pickle
+
+        class Touch:
+            def __reduce__(self):
+                return os.system, (f"touch {marker}",)
+
+        marker = self.folder / "marker"
+        with zipfile.ZipFile(self.folder / "model.mkv", "w") as archive:
+            archive.writestr("model/data.pkl", pickle.dumps({"params": Touch()}, protocol=2))
+        for command in (["inspect"], ["apply", example_clip(), "-o", "a.mkv"], ["export", "-o", "b.pth"]):
+            done = self.run_program(command[0], "model.mkv", *command[1:], expect=1)
+            self.assert_one_sentence(done.stderr, "model.mkv", "system", "nothing of it was run")
+        self.assertEqual(self.tree(self.folder), ["model.mkv"])
+
+    def test_export(self):
+        self.run_program("export", "gone.pth", "-o", "a.pth", expect=1)
+        run = self.trained_run()
+        done = self.run_program("export", run, "-o", "a.bin", expect=2)
+        self.assert_one_sentence(done.stderr, "a.bin", ".safetensors or .pth")
+        model = shutil.copy(run / "checkpoints" / "step-000008" / "model.safetensors", self.folder)
+        done = self.run_program("export", model, "-o", "model.safetensors", expect=2)
+        self.assert_one_sentence(done.stderr, "is the model that is read")
+        done = self.run_program("export", run, "-o", "missing/a.pth", expect=1)
+        self.assert_one_sentence(done.stderr, "missing/a.pth")
 
     def test_output_over_the_input(self):
         run = self.trained_run()

@@ -50,7 +50,7 @@ class StrangePaths(ProgramTest):
         self.run_program("train", "réglage.toml", "--resume", "--set", "run.steps=10")
         weights = shutil.copy(run / "checkpoints" / "step-000010" / "model.safetensors", self.folder / "poids 重み.safetensors")
         self.run_program("train", "réglage.toml", "--set", f"run.dir={self.folder}/zweiter", "--set",
-                         f"model.weights={weights}")
+                         f"model.pretrained={weights}")
         self.run_program("apply", weights, self.clip, "-o", self.folder / "aus 出.mkv")
         self.assertEqual(ffprobe(self.folder / "aus 出.mkv", ["-count_frames", "-show_entries", "stream=nb_read_frames"])
                          ["streams"][0]["nb_read_frames"], "6")
