@@ -36,8 +36,7 @@ std::optional<int> parse_side(std::string_view text) {
 void parse_size(const std::string& text, ExportRequest& request) {
   const auto cross = text.find('x');
   const auto height = parse_side(std::string_view(text).substr(0, cross));
-  const auto width =
-      cross == text.npos ? std::nullopt : parse_side(std::string_view(text).substr(cross + 1));
+  const auto width = cross == text.npos ? std::nullopt : parse_side(std::string_view(text).substr(cross + 1));
   if (!height || !width) fail_usage(fmt::format("--size {}: expected HEIGHTxWIDTH, as 1080x1920", text));
   request.height = *height;
   request.width = *width;
@@ -76,9 +75,8 @@ void check(const ExportRequest& request, const std::string& python) {
   constexpr double kTolerance = 1e-4, kHalfTolerance = 2e-2;
   const std::filesystem::path program = request.check_folder / "check_onnx.py";
   write_file_atomically(program, example("check_onnx.py"));
-  const ProcessResult result =
-      run_process({python, program.string(), request.output.string(), request.check_folder.string()},
-                  std::chrono::minutes(30));
+  const ProcessResult result = run_process(
+      {python, program.string(), request.output.string(), request.check_folder.string()}, std::chrono::minutes(30));
   if (result.exit_code != 0) {
     const std::size_t kept = std::min<std::size_t>(result.err.size(), 2000);
     fail(fmt::format("{} does not run in onnxruntime: {}", request.output.string(),
@@ -139,7 +137,8 @@ void add_export(CLI::App& app) {
                    ->type_name("HEIGHTxWIDTH");
   command->add_flag("--dynamic", arguments->dynamic, ".onnx: any size of input, as without --size")->excludes(size);
   command->add_flag("--check", arguments->check, ".onnx: run it in onnxruntime and compare with the network");
-  command->add_option("--python", arguments->python, "Python with onnxruntime for --check; default: the one beside torch");
+  command->add_option("--python", arguments->python,
+                      "Python with onnxruntime for --check; default: the one beside torch");
   command->callback([arguments] { export_model(*arguments); });
 }
 

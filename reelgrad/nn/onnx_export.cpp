@@ -25,8 +25,15 @@ std::vector<Recording> record_at(const Model& model, const std::vector<InputSize
   std::vector<Recording> recordings;
   for (const InputSize& size : sizes) {
     const torch::Tensor input = torch::zeros({1, info.window * info.in_channels, size.height, size.width}, type);
-    recordings.push_back(record_network([&](const torch::Tensor& x) { return run_as_onnx(*model.network, x); }, input,
-                                        onnx_knows));
+    const auto run = [&](const torch::Tensor& x) { return run_as_onnx(*model.network, x); };
+    try {
+      recordings.push_back(record_network(run, input, onnx_knows));
+    } catch (const c10::OutOfMemoryError&) {
+      throw;
+    } catch (const c10::Error& error) {
+      fail(fmt::format("ONNX export: the network does not run on a picture of {}x{}: {}", size.height, size.width,
+                       error.what_without_backtrace()));
+    }
   }
   return recordings;
 }

@@ -44,16 +44,30 @@ struct UnaryRow {
   const char* onnx;
 };
 constexpr std::array kUnary{
-    UnaryRow{"relu", "Relu"},   UnaryRow{"sigmoid", "Sigmoid"},     UnaryRow{"tanh", "Tanh"},
-    UnaryRow{"exp", "Exp"},     UnaryRow{"log", "Log"},             UnaryRow{"sqrt", "Sqrt"},
-    UnaryRow{"neg", "Neg"},     UnaryRow{"reciprocal", "Reciprocal"}, UnaryRow{"abs", "Abs"},
-    UnaryRow{"erf", "Erf"},     UnaryRow{"sin", "Sin"},             UnaryRow{"cos", "Cos"},
-    UnaryRow{"floor", "Floor"}, UnaryRow{"ceil", "Ceil"},           UnaryRow{"round", "Round"},
-    UnaryRow{"sign", "Sign"},   UnaryRow{"hardswish", "HardSwish"},
+    UnaryRow{"relu", "Relu"},
+    UnaryRow{"sigmoid", "Sigmoid"},
+    UnaryRow{"tanh", "Tanh"},
+    UnaryRow{"exp", "Exp"},
+    UnaryRow{"log", "Log"},
+    UnaryRow{"sqrt", "Sqrt"},
+    UnaryRow{"neg", "Neg"},
+    UnaryRow{"reciprocal", "Reciprocal"},
+    UnaryRow{"abs", "Abs"},
+    UnaryRow{"erf", "Erf"},
+    UnaryRow{"sin", "Sin"},
+    UnaryRow{"cos", "Cos"},
+    UnaryRow{"floor", "Floor"},
+    UnaryRow{"ceil", "Ceil"},
+    UnaryRow{"round", "Round"},
+    UnaryRow{"sign", "Sign"},
+    UnaryRow{"hardswish", "HardSwish"},
 };
 
 constexpr std::array kBinary{
-    UnaryRow{"mul", "Mul"}, UnaryRow{"maximum", "Max"}, UnaryRow{"minimum", "Min"}, UnaryRow{"pow", "Pow"},
+    UnaryRow{"mul", "Mul"},
+    UnaryRow{"maximum", "Max"},
+    UnaryRow{"minimum", "Min"},
+    UnaryRow{"pow", "Pow"},
 };
 
 void convert_unary(OnnxGraph& graph, const char* onnx) {
@@ -76,8 +90,12 @@ void convert_sum(OnnxGraph& graph, const char* onnx) {
   const std::string other = times_alpha(graph, graph.operand("other", type), type);
   graph.give(graph.add(onnx, {graph.operand("self", type), other}));
 }
-void convert_add(OnnxGraph& graph) { convert_sum(graph, "Add"); }
-void convert_sub(OnnxGraph& graph) { convert_sum(graph, "Sub"); }
+void convert_add(OnnxGraph& graph) {
+  convert_sum(graph, "Add");
+}
+void convert_sub(OnnxGraph& graph) {
+  convert_sum(graph, "Sub");
+}
 
 void convert_rsub(OnnxGraph& graph) {
   const torch::ScalarType type = output_type(graph);
@@ -98,8 +116,12 @@ void convert_with_product(OnnxGraph& graph, const char* onnx) {
   if (graph.real("value") != 1) product = graph.add("Mul", {product, graph.scalar(graph.real("value"), type)});
   graph.give(graph.add("Add", {graph.operand("self", type), product}));
 }
-void convert_addcmul(OnnxGraph& graph) { convert_with_product(graph, "Mul"); }
-void convert_addcdiv(OnnxGraph& graph) { convert_with_product(graph, "Div"); }
+void convert_addcmul(OnnxGraph& graph) {
+  convert_with_product(graph, "Mul");
+}
+void convert_addcdiv(OnnxGraph& graph) {
+  convert_with_product(graph, "Div");
+}
 
 void convert_lerp(OnnxGraph& graph) {
   const torch::ScalarType type = output_type(graph);
@@ -129,9 +151,15 @@ void convert_clamp(OnnxGraph& graph) {
   }
   clip(graph, "min", "max");
 }
-void convert_clamp_min(OnnxGraph& graph) { clip(graph, "min", nullptr); }
-void convert_clamp_max(OnnxGraph& graph) { clip(graph, nullptr, "max"); }
-void convert_hardtanh(OnnxGraph& graph) { clip(graph, "min_val", "max_val"); }
+void convert_clamp_min(OnnxGraph& graph) {
+  clip(graph, "min", nullptr);
+}
+void convert_clamp_max(OnnxGraph& graph) {
+  clip(graph, nullptr, "max");
+}
+void convert_hardtanh(OnnxGraph& graph) {
+  clip(graph, "min_val", "max_val");
+}
 
 void convert_leaky_relu(OnnxGraph& graph) {
   const float slope = static_cast<float>(graph.real("negative_slope"));
@@ -210,10 +238,10 @@ void convert_convolution(OnnxGraph& graph) {
                                           {"group", graph.integer("groups")}};
   const bool transposed = graph.flag("transposed");
   if (transposed) attributes.push_back({"output_padding", each(graph.integers("output_padding"))});
-  graph.give(graph.add(transposed ? "ConvTranspose" : "Conv",
-                       {graph.tensor("input"), graph.tensor("weight"),
-                        graph.has("bias") ? graph.tensor("bias") : std::string()},
-                       attributes));
+  graph.give(graph.add(
+      transposed ? "ConvTranspose" : "Conv",
+      {graph.tensor("input"), graph.tensor("weight"), graph.has("bias") ? graph.tensor("bias") : std::string()},
+      attributes));
 }
 
 std::string swapped_last(OnnxGraph& graph, ValueId id) {
@@ -241,8 +269,12 @@ void add_to_product(OnnxGraph& graph, const char* first, const char* second) {
   if (graph.real("beta") == 0) return graph.give(times(product, "alpha"));
   graph.give(graph.add("Add", {times(graph.tensor("self"), "beta"), times(product, "alpha")}));
 }
-void convert_addmm(OnnxGraph& graph) { add_to_product(graph, "mat1", "mat2"); }
-void convert_baddbmm(OnnxGraph& graph) { add_to_product(graph, "batch1", "batch2"); }
+void convert_addmm(OnnxGraph& graph) {
+  add_to_product(graph, "mat1", "mat2");
+}
+void convert_baddbmm(OnnxGraph& graph) {
+  add_to_product(graph, "batch1", "batch2");
+}
 
 // softmax(query · keyᵀ · scale + mask) · value.
 void convert_attention(OnnxGraph& graph) {
@@ -280,10 +312,9 @@ void convert_layer_norm(OnnxGraph& graph) {
   const Ints shape = graph.integers("normalized_shape");
   std::string weight = graph.has("weight") ? graph.tensor("weight") : std::string();
   if (weight.empty()) weight = graph.add("Expand", {graph.scalar(1, output_type(graph)), graph.list(shape)});
-  graph.give(graph.add("LayerNormalization",
-                       {graph.name(input), weight, graph.has("bias") ? graph.tensor("bias") : std::string()},
-                       {{"axis", -static_cast<std::int64_t>(shape.size())},
-                        {"epsilon", static_cast<float>(graph.real("eps"))}}));
+  graph.give(graph.add(
+      "LayerNormalization", {graph.name(input), weight, graph.has("bias") ? graph.tensor("bias") : std::string()},
+      {{"axis", -static_cast<std::int64_t>(shape.size())}, {"epsilon", static_cast<float>(graph.real("eps"))}}));
 }
 
 std::string per_channel(OnnxGraph& graph, const char* argument, std::int64_t rank) {
@@ -311,20 +342,20 @@ void convert_group_norm(OnnxGraph& graph) {
 void convert_instance_norm(OnnxGraph& graph) {
   if (!graph.flag("use_input_stats")) graph.refuse("running statistics are not supported");
   const std::int64_t channels = graph.size(graph.value("input"), 1);
-  graph.give(graph.add("InstanceNormalization",
-                       {graph.tensor("input"), or_filled(graph, "weight", channels, 1),
-                        or_filled(graph, "bias", channels, 0)},
-                       {{"epsilon", static_cast<float>(graph.real("eps"))}}));
+  graph.give(
+      graph.add("InstanceNormalization",
+                {graph.tensor("input"), or_filled(graph, "weight", channels, 1), or_filled(graph, "bias", channels, 0)},
+                {{"epsilon", static_cast<float>(graph.real("eps"))}}));
 }
 
 void convert_batch_norm(OnnxGraph& graph) {
   if (graph.flag("training")) graph.refuse("statistics of a batch are not supported");
   const std::int64_t channels = graph.size(graph.value("input"), 1);
-  graph.give(graph.add("BatchNormalization",
-                       {graph.tensor("input"), or_filled(graph, "weight", channels, 1),
-                        or_filled(graph, "bias", channels, 0), graph.tensor("running_mean"),
-                        graph.tensor("running_var")},
-                       {{"epsilon", static_cast<float>(graph.real("eps"))}}));
+  graph.give(
+      graph.add("BatchNormalization",
+                {graph.tensor("input"), or_filled(graph, "weight", channels, 1), or_filled(graph, "bias", channels, 0),
+                 graph.tensor("running_mean"), graph.tensor("running_var")},
+                {{"epsilon", static_cast<float>(graph.real("eps"))}}));
 }
 
 // --- over dimensions
@@ -343,12 +374,21 @@ void convert_reduction(OnnxGraph& graph, const char* onnx) {
   const Ints dims = reduced_dims(graph, graph.value("self"));
   graph.give(graph.reduce(onnx, self_in_output_type(graph), dims, graph.flag("keepdim")));
 }
-void convert_mean(OnnxGraph& graph) { convert_reduction(graph, "ReduceMean"); }
-void convert_total(OnnxGraph& graph) { convert_reduction(graph, "ReduceSum"); }
-void convert_amax(OnnxGraph& graph) { convert_reduction(graph, "ReduceMax"); }
-void convert_amin(OnnxGraph& graph) { convert_reduction(graph, "ReduceMin"); }
+void convert_mean(OnnxGraph& graph) {
+  convert_reduction(graph, "ReduceMean");
+}
+void convert_total(OnnxGraph& graph) {
+  convert_reduction(graph, "ReduceSum");
+}
+void convert_amax(OnnxGraph& graph) {
+  convert_reduction(graph, "ReduceMax");
+}
+void convert_amin(OnnxGraph& graph) {
+  convert_reduction(graph, "ReduceMin");
+}
 void convert_vector_norm(OnnxGraph& graph) {
-  if (graph.real(graph.operation().name == "norm" ? "p" : "ord") != 2) graph.refuse("orders other than 2 are not supported");
+  if (graph.real(graph.operation().name == "norm" ? "p" : "ord") != 2)
+    graph.refuse("orders other than 2 are not supported");
   convert_reduction(graph, "ReduceL2");
 }
 
@@ -381,8 +421,12 @@ void convert_var_mean(OnnxGraph& graph) {
   graph.give(found.variance, 0);
   graph.give(found.mean, 1);
 }
-void convert_var(OnnxGraph& graph) { graph.give(spread(graph).variance); }
-void convert_std(OnnxGraph& graph) { graph.give(graph.add("Sqrt", {spread(graph).variance})); }
+void convert_var(OnnxGraph& graph) {
+  graph.give(spread(graph).variance);
+}
+void convert_std(OnnxGraph& graph) {
+  graph.give(graph.add("Sqrt", {spread(graph).variance}));
+}
 
 void convert_adaptive_avg_pool2d(OnnxGraph& graph) {
   if (graph.integers("output_size") != Ints{1, 1}) graph.refuse("only the mean of the whole picture is supported");
@@ -556,9 +600,15 @@ void pad(OnnxGraph& graph, const char* amounts, const char* mode) {
   if (graph.has("value")) inputs.push_back(graph.scalar(graph.real("value"), output_type(graph)));
   graph.give(graph.add("Pad", inputs, {{"mode", std::string(mode)}}));
 }
-void convert_constant_pad(OnnxGraph& graph) { pad(graph, "pad", "constant"); }
-void convert_reflection_pad(OnnxGraph& graph) { pad(graph, "padding", "reflect"); }
-void convert_replication_pad(OnnxGraph& graph) { pad(graph, "padding", "edge"); }
+void convert_constant_pad(OnnxGraph& graph) {
+  pad(graph, "pad", "constant");
+}
+void convert_reflection_pad(OnnxGraph& graph) {
+  pad(graph, "padding", "reflect");
+}
+void convert_replication_pad(OnnxGraph& graph) {
+  pad(graph, "padding", "edge");
+}
 
 // --- pictures of other sizes
 
@@ -610,9 +660,9 @@ void convert_bilinear(OnnxGraph& graph) {
   resize(graph, {{"mode", std::string("linear")}, {"coordinate_transformation_mode", corners(graph)}});
 }
 void convert_bicubic(OnnxGraph& graph) {
-  resize(graph, {{"mode", std::string("cubic")},
-                 {"coordinate_transformation_mode", corners(graph)},
-                 {"cubic_coeff_a", -0.75F}});
+  resize(
+      graph,
+      {{"mode", std::string("cubic")}, {"coordinate_transformation_mode", corners(graph)}, {"cubic_coeff_a", -0.75F}});
 }
 
 void convert_grid_sampler(OnnxGraph& graph) {
@@ -655,9 +705,15 @@ void fill(OnnxGraph& graph, const SizedNumber& value) {
   const std::string number = graph.scalar(value, output_type(graph));
   graph.give(graph.add("Expand", {number, graph.list(graph.shape(graph.output()))}));
 }
-void convert_zeros(OnnxGraph& graph) { fill(graph, fixed_number(0)); }
-void convert_ones(OnnxGraph& graph) { fill(graph, fixed_number(1)); }
-void convert_full(OnnxGraph& graph) { fill(graph, graph.number("fill_value")); }
+void convert_zeros(OnnxGraph& graph) {
+  fill(graph, fixed_number(0));
+}
+void convert_ones(OnnxGraph& graph) {
+  fill(graph, fixed_number(1));
+}
+void convert_full(OnnxGraph& graph) {
+  fill(graph, graph.number("fill_value"));
+}
 void convert_fill(OnnxGraph& graph) {
   if (graph.is_tensor("value")) graph.refuse("a value that is a tensor is not supported");
   fill(graph, graph.number("value"));

@@ -17,9 +17,9 @@ namespace {
 using WeakTensorImpl = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
 // These take a tensor for its shape and type, not for what is in it.
-constexpr std::array<std::string_view, 11> kOnlyShape{
-    "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros",    "new_ones",
-    "new_full",   "new_empty", "rand_like", "randn_like", "new_empty_strided"};
+constexpr std::array<std::string_view, 11> kOnlyShape{"zeros_like", "ones_like",  "full_like",        "empty_like",
+                                                      "new_zeros",  "new_ones",   "new_full",         "new_empty",
+                                                      "rand_like",  "randn_like", "new_empty_strided"};
 
 // The operation that began; what is needed of it when it ends.
 struct BegunOperation : at::ObserverContext {
@@ -82,8 +82,9 @@ class NetworkRecorder {
     for (const torch::Tensor& tensor : begun.written) overwrite(tensor, begun);
     std::vector<torch::Tensor> outputs;
     for (const c10::IValue& output : function.outputs()) append_tensors(output, outputs);
-    const bool gave_its_input =
-        begun.written.empty() && std::ranges::all_of(outputs, [&](const torch::Tensor& t) { return find(t).has_value(); });
+    const bool gave_its_input = begun.written.empty() && std::ranges::all_of(outputs, [&](const torch::Tensor& t) {
+                                  return find(t).has_value();
+                                });
     if (gave_its_input && begun.recorded) return;
     if (begun.recorded) {
       record(begun, outputs);

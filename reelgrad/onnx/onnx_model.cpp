@@ -1,13 +1,13 @@
 #include "reelgrad/onnx/onnx_model.h"
 
 #include <fmt/format.h>
+#include <onnx.pb.h>
 
 #include <bit>
 #include <cerrno>
 #include <fstream>
 #include <limits>
 
-#include "onnx.pb.h"
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
 
