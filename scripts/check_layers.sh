@@ -12,7 +12,7 @@ cd "$root"
 find reelgrad -mindepth 2 -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | sort -z |
   xargs -0 awk '
 BEGIN {
-  count = split("base config doctor clip kernels onnx frames nn data train record restore engine cli plugin", order, " ")
+  count = split("base config doctor clip kernels frames nn data train record restore engine cli plugin", order, " ")
   for (i = 1; i <= count; ++i) place[order[i]] = i
   first_torch = place["frames"]  # from here to engine/ files see the include folders of torch
 }

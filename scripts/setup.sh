@@ -10,8 +10,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 venv=$root/.venv
 stamp=$venv/reelgrad-setup  # what the last complete run was asked for
 system_packages=(build-essential ccache ffmpeg git libbenchmark-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev
-                 libprotobuf-dev libspdlog-dev libstb-dev libtomlplusplus-dev libxxhash-dev ninja-build nlohmann-json3-dev
-                 protobuf-compiler)
+                 libspdlog-dev libstb-dev libtomlplusplus-dev libxxhash-dev ninja-build nlohmann-json3-dev)
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
 usage() {

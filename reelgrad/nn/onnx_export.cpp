@@ -84,7 +84,10 @@ onnx::Model to_onnx(const Model& model, const OnnxOptions& options) {
   const NetworkInfo info = network.info();
   check_size(info, options);
   network.eval();
-  if (options.half) network.to(torch::kHalf);
+  if (options.half) {
+    network.to(torch::kHalf);
+    require_finite(state_dict(network), "--half: the network in float16");
+  }
   // No graph for gradients; but as one may want gradients, nothing is written in place to spare memory.
   for (torch::Tensor& parameter : network.parameters()) parameter.requires_grad_(false);
   const torch::AutoGradMode as_in_training(true);

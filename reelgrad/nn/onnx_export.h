@@ -4,7 +4,7 @@
 
 #include "reelgrad/nn/architectures.h"
 #include "reelgrad/nn/onnx_graph.h"
-#include "reelgrad/onnx/onnx_model.h"
+#include "reelgrad/nn/onnx_model.h"
 
 namespace reelgrad {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "reelgrad/nn/onnx_model.h"
 #include "reelgrad/nn/recording.h"
 #include "reelgrad/nn/weights.h"
-#include "reelgrad/onnx/onnx_model.h"
 
 namespace reelgrad {
 

@@ -1,4 +1,4 @@
-// A network as the ONNX format has it, and its file. Free of torch and of protobuf.
+// A network as the ONNX format has it, and its file. Free of torch.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -64,7 +64,8 @@ struct Model {
   std::map<std::string, std::string> metadata;
 };
 
-// Written atomically. Throws failed for what protobuf cannot hold in one file (2 GiB).
+// Written atomically, weights straight from where they lie. Throws failed for more than 2 GiB, which readers of
+// protobuf do not take.
 void write_model(const std::filesystem::path& path, const Model& model);
 
 }  // namespace reelgrad::onnx
