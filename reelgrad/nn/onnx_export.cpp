@@ -1,7 +1,10 @@
 #include "reelgrad/nn/onnx_export.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <torch/torch.h>
+
+#include <optional>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
@@ -20,8 +23,22 @@ std::vector<InputSize> probed_sizes(const NetworkInfo& info) {
   return sizes;
 }
 
+// Small pictures are soon done; on a machine that does other things as well, waiting for threads takes far longer.
+class OneThread {
+ public:
+  OneThread() { at::set_num_threads(1); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+  ~OneThread() { at::set_num_threads(threads_); }
+
+ private:
+  int threads_ = at::get_num_threads();
+};
+
 std::vector<Recording> record_at(const Model& model, const std::vector<InputSize>& sizes, torch::ScalarType type) {
   const NetworkInfo info = model.network->info();
+  std::optional<OneThread> one_thread;
+  if (sizes.size() > 1) one_thread.emplace();
   std::vector<Recording> recordings;
   for (const InputSize& size : sizes) {
     const torch::Tensor input = torch::zeros({1, info.window * info.in_channels, size.height, size.width}, type);
@@ -48,13 +65,7 @@ onnx::Model convert_recorded(const Model& model, const std::vector<InputSize>& s
 // Where the network bakes the size in, it is run at the size itself.
 onnx::Model convert(const Model& model, const OnnxOptions& options) {
   const std::vector<InputSize> sizes = probed_sizes(model.network->info());
-  if (!options.size) {
-    try {
-      return convert_recorded(model, sizes, options);
-    } catch (const Error& error) {
-      throw Error(error.kind(), fmt::format("{}. A file for one size may do: --size HEIGHTxWIDTH", error.what()));
-    }
-  }
+  if (!options.size) return convert_recorded(model, sizes, options);
   try {
     return convert_recorded(model, sizes, options);
   } catch (const Error& error) {

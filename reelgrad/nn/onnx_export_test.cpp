@@ -124,8 +124,7 @@ TEST(OnnxExport, EveryOpsetStaticAndHalfIsOurs) {
 Model small_model(const Architecture& row) {
   const ArchitectureEntry& entry = *find_architecture(row.name);
   NetworkSpec spec{.arch = std::string(row.name), .scale = entry.scales.back(), .window = entry.window};
-  const bool has_blocks =
-      std::ranges::find(entry.options, "blocks", &ArchitectureOption::name) != entry.options.end();
+  const bool has_blocks = std::ranges::find(entry.options, "blocks", &ArchitectureOption::name) != entry.options.end();
   if (has_blocks) spec.options["blocks"] = "2";
   return model_of(spec);
 }

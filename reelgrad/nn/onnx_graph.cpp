@@ -144,6 +144,11 @@ OnnxGraph::OnnxGraph(std::vector<Recording> recordings, std::vector<InputSize> s
 
 // --- the operation at hand
 
+// What may do where a file for any size does not.
+std::string OnnxGraph::instead() const {
+  return target_.size ? "" : ". A file for one size may do: --size HEIGHTxWIDTH";
+}
+
 void OnnxGraph::refuse(const std::string& why) const {
   fail(fmt::format("ONNX export: {}: {}", operation().name, why));
 }
@@ -185,8 +190,8 @@ SizedNumber OnnxGraph::fitted(const std::vector<double>& values, bool whole) con
   for (std::size_t i = 0; i < values.size(); ++i) {
     examples.push_back(fmt::format("{} at {}x{}", values[i], sizes_[i].height, sizes_[i].width));
   }
-  refuse(fmt::format("its numbers follow from the picture's size in a way that a file for any size cannot have ({})",
-                     fmt::join(examples, ", ")));
+  refuse(fmt::format("its numbers follow from the picture's size in a way that a file for any size cannot have ({}){}",
+                     fmt::join(examples, ", "), instead()));
 }
 
 SizedNumber OnnxGraph::settled(const SizedNumber& number) const {
@@ -225,7 +230,7 @@ std::vector<SizedNumber> OnnxGraph::numbers(const std::string& argument) {
 
 double OnnxGraph::real(const std::string& argument) {
   const SizedNumber found = number(argument);
-  if (!found.fixed()) refuse(fmt::format("\"{}\" follows from the picture's size", argument));
+  if (!found.fixed()) refuse(fmt::format("\"{}\" follows from the picture's size{}", argument, instead()));
   return found.factor;
 }
 
@@ -236,7 +241,7 @@ std::int64_t OnnxGraph::integer(const std::string& argument) {
 std::vector<std::int64_t> OnnxGraph::integers(const std::string& argument) {
   std::vector<std::int64_t> list;
   for (const SizedNumber& found : numbers(argument)) {
-    if (!found.fixed()) refuse(fmt::format("\"{}\" follows from the picture's size", argument));
+    if (!found.fixed()) refuse(fmt::format("\"{}\" follows from the picture's size{}", argument, instead()));
     list.push_back(as_whole(found.factor));
   }
   return list;
@@ -265,7 +270,7 @@ std::vector<SizedNumber> OnnxGraph::shape(ValueId id) {
 
 std::int64_t OnnxGraph::size(ValueId id, std::int64_t dim) {
   const SizedNumber found = shape(id).at(dim < 0 ? dim + rank(id) : dim);
-  if (!found.fixed()) refuse("the size of a dimension that it must know follows from the picture's size");
+  if (!found.fixed()) refuse(fmt::format("a size that it must know follows from the picture's{}", instead()));
   return as_whole(found.factor);
 }
 
@@ -308,8 +313,9 @@ std::string OnnxGraph::name(ValueId id) {
   if (!names_[id].empty()) return names_[id];
   const RecordedValue& value = first(id);
   if (!constant(id)) {
-    fail(fmt::format("ONNX export: the operation {} is not supported",
-                     value.unknown.empty() ? "that gives a constant of each size" : value.unknown));
+    fail(fmt::format("ONNX export: the operation {} is not supported{}",
+                     value.unknown.empty() ? "that gives a constant of each size" : value.unknown,
+                     value.follows_input ? "" : instead()));
   }
   return names_[id] = add_constant(state_name(value.constant), value.constant);
 }
@@ -467,12 +473,13 @@ void OnnxGraph::check_alike() const {
                          std::ranges::equal(one.arguments, other.arguments, {}, &RecordedArgument::tensors,
                                             &RecordedArgument::tensors);
       if (!alike) {
-        fail(fmt::format("ONNX export: the network does other things for other picture sizes, from {} on", one.name));
+        fail(fmt::format("ONNX export: the network does other things for other picture sizes, from {} on{}", one.name,
+                         instead()));
       }
     }
     if (expected.operations.size() != recording.operations.size() ||
         expected.values.size() != recording.values.size() || expected.output != recording.output) {
-      fail("ONNX export: the network does more for some picture sizes than for others");
+      fail(fmt::format("ONNX export: the network does more for some picture sizes than for others{}", instead()));
     }
   }
 }

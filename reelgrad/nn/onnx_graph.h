@@ -111,6 +111,7 @@ class OnnxGraph {
   const RecordedArgument* find(const std::string& argument) const;
   const RecordedArgument& need(const std::string& argument) const;
   void check_alike() const;
+  std::string instead() const;
   void mark_needed(ValueId id, std::vector<char>& needed);
   SizedNumber fitted(const std::vector<double>& values, bool whole) const;
   SizedNumber settled(const SizedNumber& number) const;  // a number alone where the size is given

@@ -570,7 +570,7 @@ void convert_roll(OnnxGraph& graph) {
     SizedNumber begin = shifts[i];
     begin.factor = -begin.factor;
     begin.offset = -begin.offset;
-    if (begin == fixed_number(0) || begin == fixed_number(-0.0)) continue;
+    if (begin == fixed_number(0)) continue;
     x = graph.add("Concat",
                   {graph.slice(x, dim, begin, fixed_number(kToEnd)), graph.slice(x, dim, fixed_number(0), begin)},
                   {{"axis", dim}});
