@@ -94,6 +94,12 @@ class NetworkRecorder {
   }
 
  private:
+  // As long as `held` is there, no other tensor can have the address.
+  struct Sharer {
+    const c10::TensorImpl* impl;
+    WeakTensorImpl held;
+  };
+
   static bool writes_itself(const BegunOperation& begun, c10::ArrayRef<const c10::IValue> inputs) {
     return begun.written.size() == 1 && inputs[0].isTensor() && inputs[0].toTensor().is_same(begun.written[0]);
   }
@@ -132,9 +138,10 @@ class NetworkRecorder {
                                  .follows_input = follows_input,
                                  .constant = follows_input ? torch::Tensor() : tensor});
     const bool is_new = ids_.insert_or_assign(tensor.unsafeGetTensorImpl(), id).second;
-    if (is_new) sharing_[memory_of(tensor)].push_back(tensor.unsafeGetTensorImpl());
-    // As long as this is there, no other tensor can have the address.
-    if (follows_input) addresses_.emplace_back(tensor.getIntrusivePtr());
+    if (is_new) {
+      const auto impl = tensor.getIntrusivePtr();
+      sharing_[memory_of(tensor)].push_back({impl.get(), WeakTensorImpl(impl)});
+    }
     return id;
   }
 
@@ -151,7 +158,8 @@ class NetworkRecorder {
   // Whatever lies in that memory is no longer what was recorded: from here on it is another value.
   void overwrite(const torch::Tensor& tensor, const BegunOperation& begun) {
     const std::string by = begun.operation.name + "_";
-    for (const c10::TensorImpl* impl : sharing_[memory_of(tensor)]) {
+    for (const auto& [impl, held] : sharing_[memory_of(tensor)]) {
+      if (held.expired()) continue;  // its memory was given to another
       RecordedValue value = recording_.values[ids_[impl]];
       value.operation = -1;
       value.unknown = by;
@@ -188,8 +196,7 @@ class NetworkRecorder {
   Recording recording_;
   int recorded_depth_ = 0;
   std::unordered_map<const c10::TensorImpl*, ValueId> ids_;
-  std::unordered_map<const void*, std::vector<const c10::TensorImpl*>> sharing_;  // by memory
-  std::vector<WeakTensorImpl> addresses_;
+  std::unordered_map<const void*, std::vector<Sharer>> sharing_;  // by memory
 };
 
 thread_local NetworkRecorder* recorder = nullptr;
