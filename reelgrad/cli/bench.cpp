@@ -17,7 +17,6 @@
 #include "reelgrad/cli/commands.h"
 #include "reelgrad/cli/common.h"
 #include "reelgrad/cli/templates.h"
-#include "reelgrad/doctor/torch_install.h"
 
 namespace reelgrad::cli {
 namespace {
@@ -43,25 +42,6 @@ struct Row {
 struct OurRound {
   double steps_per_second = 0, seconds_to_first_step = 0;
   std::optional<double> replay_seconds;  // of the step's graph alone; nullopt: steps are not captured
-};
-
-class WorkFolder {
- public:
-  WorkFolder() {
-    std::string pattern = (fs::temp_directory_path() / "reelgrad-bench-XXXXXX").string();
-    if (!mkdtemp(pattern.data())) fail(fmt::format("{}: no folder can be made there", pattern));
-    path_ = pattern;
-  }
-  WorkFolder(const WorkFolder&) = delete;
-  WorkFolder& operator=(const WorkFolder&) = delete;
-  ~WorkFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
 };
 
 class StopOnly : public Observer {
@@ -139,16 +119,6 @@ OurRound run_ours(const BenchArguments& arguments, const fs::path& file, const C
           .replay_seconds = result.replay_seconds};
 }
 
-// --python, REELGRAD_PYTHON, or the interpreter of the environment that holds torch; empty: none.
-std::string find_python(const std::string& asked) {
-  if (!asked.empty()) return find_program(asked);
-  if (const char* variable = std::getenv("REELGRAD_PYTHON")) return find_program(variable);
-  const auto torch = find_torch();
-  if (!torch) return {};
-  const fs::path prefix = torch->dir / ".." / ".." / ".." / "..";  // of lib/python3.12/site-packages/torch
-  return find_program((prefix / "bin" / "python3").lexically_normal().string());
-}
-
 // The peer's rate, or a failure with its last words.
 double peer_rate(const std::string& python, const fs::path& program, const std::string& variant, const Config& config) {
   const auto option = [&](const char* name) { return config.model.options.at(name); };
@@ -206,7 +176,7 @@ std::vector<Row> rows_of(const std::string& name, const std::vector<OurRound>& r
 
 // Ours and the peers in turns: what the machine does besides touches all of them alike.
 std::vector<Row> measure(const BenchArguments& arguments) {
-  const WorkFolder folder;
+  const WorkFolder folder("bench");
   const fs::path program = folder.path() / "train_loop.py";
   write_file_atomically(program, example("train_loop.py"));
   const fs::path file = config_file(arguments, folder.path());

@@ -7,8 +7,10 @@
 #include "reelgrad/base/dynamic_library.h"
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
+#include "reelgrad/base/process.h"
 #include "reelgrad/base/signals.h"
 #include "reelgrad/doctor/missing_card.h"
+#include "reelgrad/doctor/torch_install.h"
 
 namespace reelgrad::cli {
 
@@ -101,6 +103,26 @@ void FrameProgress::status(const std::string& text) {
 }
 void FrameProgress::frames_done(std::int64_t done, std::int64_t total) {
   progress_.update(what_, done, total, "fps");
+}
+
+WorkFolder::WorkFolder(const std::string& purpose) {
+  std::string pattern = (std::filesystem::temp_directory_path() / ("reelgrad-" + purpose + "-XXXXXX")).string();
+  if (!mkdtemp(pattern.data())) fail(fmt::format("{}: no folder can be made there", pattern));
+  path_ = pattern;
+}
+
+WorkFolder::~WorkFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string find_python(const std::string& asked) {
+  if (!asked.empty()) return find_program(asked);
+  if (const char* variable = std::getenv("REELGRAD_PYTHON")) return find_program(variable);
+  const auto torch = find_torch();
+  if (!torch) return {};
+  const auto prefix = torch->dir / ".." / ".." / ".." / "..";  // of lib/python3.12/site-packages/torch
+  return find_program((prefix / "bin" / "python3").lexically_normal().string());
 }
 
 }  // namespace reelgrad::cli

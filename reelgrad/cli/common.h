@@ -41,6 +41,22 @@ Engine& engine(bool deterministic = false);
 
 nlohmann::json to_json(const QualityNumbers& quality);
 
+// Made empty; removed with all that is in it.
+class WorkFolder {
+ public:
+  explicit WorkFolder(const std::string& purpose);  // stands in its name
+  WorkFolder(const WorkFolder&) = delete;
+  WorkFolder& operator=(const WorkFolder&) = delete;
+  ~WorkFolder();
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// `asked` (of --python), REELGRAD_PYTHON, or the interpreter of the environment that holds torch; empty: none.
+std::string find_python(const std::string& asked = {});
+
 // Lets Ctrl-C reach the engine and shows a long command's frames.
 class FrameProgress : public Observer {
  public:

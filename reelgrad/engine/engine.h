@@ -131,8 +131,13 @@ struct PreviewRequest {
 
 struct ExportRequest {
   std::filesystem::path model;   // as in RestoreRequest
-  std::filesystem::path output;  // .safetensors or .pth
-  bool half = false;             // floating weights as float16
+  std::filesystem::path output;  // .safetensors, .pth or .onnx
+  bool half = false;             // floating weights as float16; .onnx: all is reckoned in it
+  // Of .onnx:
+  int opset = 0;              // 17 to 20; 0: the oldest, which most programs read
+  int height = 0, width = 0;  // of the one picture size that it takes; 0: any
+  // A folder that is to hold what a check needs: pictures, and what the network in float32 makes of them. Empty: none.
+  std::filesystem::path check_folder;
 };
 
 // `inspect` of a model, checkpoint or run folder: JSON with at least "kind".
@@ -163,7 +168,7 @@ class Engine {
   virtual Status try_card(const std::string& uuid, TrialFigures& figures) = 0;
 };
 
-inline constexpr int kEngineVersion = 6;  // of this header's layout
+inline constexpr int kEngineVersion = 7;  // of this header's layout
 
 // Finds torch, checks its version, opens it and the engine, once a process. `sink` receives the engine's messages.
 // Throws no_device when torch or the engine cannot be opened, naming both paths and the remedy. Thread-safe.
