@@ -268,7 +268,7 @@ class WithoutTorch(ProgramTest):
         self.assertIn('did you mean "model"?', done.stderr)
 
     def test_doctor_names_the_missing_torch(self):
-        done = self.run_program("doctor", "--json", expect=0, env={"REELGRAD_TORCH": "/nonexistent"})
+        done = self.run_program("doctor", "--json", expect=3, env={"REELGRAD_TORCH": "/nonexistent"})
         self.assertIn("TORCH_MISSING", done.stdout)
         self.libraries("doctor", expect=0)
 
