@@ -49,8 +49,8 @@ def operations(network, zeros):
     mergers = [module for module in network.modules() if hasattr(module, "update_params")]
     for module in mergers:
         module.update_params = lambda: None
-    with FlopCounterMode(display=False) as counter:
-        output_of(network, zeros)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        network(zeros)
     for module in mergers:
         del module.update_params
     return counter.get_total_flops() / (zeros.shape[-1] * zeros.shape[-2])
