@@ -42,6 +42,7 @@ std::string vapoursynth_answer() {
                                .api = versions.api,
                                .vsscript = versions.vsscript,
                                .python = versions.python,
+                               .plugins = versions.plugins,
                                .source_plugins = versions.source_plugins,
                                .error = versions.error};
   return nlohmann::json(facts).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -108,6 +108,7 @@ struct VapourSynthVersions {
   std::string api;                          // "4.3"
   std::string vsscript;                     // path of libvsscript.so
   std::string python;                       // the interpreter it uses
+  std::vector<std::string> plugins;         // namespaces of all
   std::vector<std::string> source_plugins;  // "bs", "lsmas", "ffms2", "imwri"
   std::string error;                        // why it cannot be used, or empty
 };

@@ -1,5 +1,7 @@
 #include "reelgrad/clip/vs_library.h"
 
+#include <gmock/gmock.h>
+
 #include "reelgrad/base/files.h"
 #include "reelgrad/clip/clip_test_util.h"
 
@@ -25,6 +27,7 @@ TEST(VsLibrary, Opens) {
   EXPECT_TRUE(versions.vsscript.ends_with("libvsscript.so"));
   EXPECT_NE(versions.python, "");
   EXPECT_EQ(versions.source_plugins.front(), "bs");
+  EXPECT_THAT(versions.plugins, testing::IsSupersetOf({"std", "resize", "bs"}));
 }
 
 TEST(VsLibrary, OpensWithoutAnyEnvironment) {

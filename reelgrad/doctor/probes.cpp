@@ -227,7 +227,9 @@ Facts probe_machine(const ProbeOptions& options) {
     start([&] { ask_vapoursynth(children, left(), facts); });
   }
   probe_files(files, options, facts);
-  if (children.can_be_asked() && options.trial && !facts.torch.dir.empty())
+  // Opening PyTorch takes hundreds of megabytes: its files tell enough where there is no card.
+  const bool has_card = !facts.pci_cards.empty() || !facts.device_nodes.empty() || facts.system.has_dxg;
+  if (children.can_be_asked() && options.trial && has_card && !facts.torch.dir.empty())
     start([&] { ask_torch(children, left(), facts.torch); });
   // Another root's nodes and folders are only looked at: they answer at once.
   if (children.can_be_asked() && files.is_this_machine()) {

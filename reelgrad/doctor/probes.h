@@ -15,7 +15,7 @@ struct ProbeOptions {
   // The reelgrad program, executed again for what may crash or hang (probe_child.h). Empty: such probes are left out.
   std::filesystem::path program;
   std::filesystem::path run_dir = ".";
-  bool trial = false;                            // open PyTorch, and try each usable card
+  bool trial = false;                            // where there is a card: open PyTorch, and try each that is usable
   bool video = true;                             // VapourSynth, Vulkan and ffmpeg too, or only what is about cards
   std::chrono::milliseconds time_limit{10'000};  // of all children but the trials
 };
