@@ -143,6 +143,14 @@ class OnnxArchitectureTest : public testing::TestWithParam<const Architecture*> 
 TEST_P(OnnxArchitectureTest, IsOurs) {
   torch::manual_seed(1);
   OnnxCases cases;
+  if (GetParam()->name == "tscunet") {  // it writes into parts of a tensor: refused by name
+    EXPECT_THAT(
+        [&] {
+          cases.add("static", small_model(*GetParam()), {.size = InputSize{64, 64}});
+        },
+        ::testing::ThrowsMessage<Error>(HasSubstr("masked_fill_")));
+    return;
+  }
   const std::int64_t multiple = small_model(*GetParam()).network->info().size_multiple;
   const std::int64_t least = std::max<std::int64_t>(16 / multiple, 1) * multiple;
   const InputSize size{least + multiple, least + 3 * multiple};
