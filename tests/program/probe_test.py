@@ -1,4 +1,5 @@
 """`reelgrad probe`, which the doctor runs for what may crash or hang: one line of JSON, and nobody is told of it."""
+import importlib.util
 import json
 import unittest
 
@@ -38,7 +39,8 @@ class Probe(ProgramTest):
 
 class ProbeWithTorch(ProgramTest):
     def test_torch(self):
-        told = json.loads(self.run_program("probe", "torch", TORCH).stdout)
+        torch = importlib.util.find_spec("torch").submodule_search_locations[0]
+        told = json.loads(self.run_program("probe", "torch", torch).stdout)
         self.assertEqual((told["outcome"], told["cuda_mapped"]), ("ok", True))
 
     def test_engine_trial_names_a_card_that_is_not_there(self):
