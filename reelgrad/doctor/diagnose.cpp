@@ -186,13 +186,13 @@ Finding finding_of(const Draft& draft, bool torch_works, Language language) {
 }
 
 // An architecture as both lists have it.
-struct Architecture {
+struct BuiltArchitecture {
   Capability capability;
   bool exact = false, family = false;  // "90a", "100f"
   bool code = true, ptx = false;
 };
 
-bool runs_on(const Architecture& built, Capability card) {
+bool runs_on(const BuiltArchitecture& built, Capability card) {
   if (built.capability.major == 0) return false;  // nothing that can be read
   if (built.exact) return built.capability == card;
   if ((built.code || built.family) && built.capability.major == card.major && built.capability.minor <= card.minor)
@@ -200,7 +200,7 @@ bool runs_on(const Architecture& built, Capability card) {
   return built.ptx && !built.family && built.capability <= card;
 }
 
-Architecture read_architecture(std::string_view name) {
+BuiltArchitecture read_architecture(std::string_view name) {
   const int number = leading_number(name);
   return {.capability = {number / 10, number % 10}, .exact = name.ends_with('a'), .family = name.ends_with('f')};
 }
@@ -214,7 +214,7 @@ std::span<const std::string_view> all_codes() {
 bool has_kernels_for(int major, int minor, const std::string& architectures) {
   std::istringstream list(architectures);
   for (std::string entry; std::getline(list, entry, ',');) {
-    Architecture built = read_architecture(std::string_view(entry).substr(0, entry.find('-')));
+    BuiltArchitecture built = read_architecture(std::string_view(entry).substr(0, entry.find('-')));
     built.code = !entry.ends_with("-virtual");
     built.ptx = !entry.ends_with("-real");
     if (runs_on(built, {major, minor})) return true;
@@ -227,7 +227,7 @@ bool torch_has_kernels_for(int major, int minor, const std::vector<std::string>&
   for (const std::string& entry : architectures) {
     const std::size_t mark = entry.find('_');
     if (mark == std::string::npos) continue;
-    Architecture built = read_architecture(std::string_view(entry).substr(mark + 1));
+    BuiltArchitecture built = read_architecture(std::string_view(entry).substr(mark + 1));
     built.code = entry.starts_with("sm_");
     built.ptx = entry.starts_with("compute_");
     is_known = is_known || built.capability.major > 0;

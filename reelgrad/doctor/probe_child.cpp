@@ -1,7 +1,6 @@
 #include "reelgrad/doctor/probe_child.h"
 
 #include <fmt/format.h>
-#include <string.h>
 #include <sys/resource.h>
 
 #include <nlohmann/json.hpp>
@@ -9,6 +8,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/process.h"
+#include "reelgrad/doctor/child_words.h"
 #include "reelgrad/doctor/driver.h"
 #include "reelgrad/doctor/driver_trial.h"
 #include "reelgrad/doctor/facts_json.h"
@@ -23,19 +23,6 @@ using nlohmann::json;
 
 constexpr int kKilledBySignal = 128;  // and the signal's number
 constexpr int kUnknownExitCode = -1;
-
-std::string last_line(std::string_view text) {
-  const std::size_t end = text.find_last_not_of("\n\r ");
-  if (end == std::string_view::npos) return "";
-  text = text.substr(0, end + 1);
-  const std::size_t start = text.find_last_of('\n');
-  return std::string(start == std::string_view::npos ? text : text.substr(start + 1));
-}
-
-std::string signal_text(int signal) {
-  const char* name = ::sigabbrev_np(signal);
-  return name ? fmt::format("killed by signal {} (SIG{})", signal, name) : fmt::format("killed by signal {}", signal);
-}
 
 // Libraries may print lines of their own before it.
 ProbeAnswer answer_in(const ProcessResult& result) {

@@ -1,7 +1,6 @@
 #include "reelgrad/doctor/python_install.h"
 
 #include <fmt/format.h>
-#include <string.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -15,6 +14,7 @@
 #include "reelgrad/base/files.h"
 #include "reelgrad/base/process.h"
 #include "reelgrad/base/text.h"
+#include "reelgrad/doctor/child_words.h"
 #include "reelgrad/doctor/small_file.h"
 #include "reelgrad/doctor/torch_install.h"
 
@@ -187,13 +187,6 @@ std::optional<PythonLayout> conda_layout(const fs::path& program) {
 constexpr const char* kLayoutQuestion =
     "import sys, site; print('.'.join(str(number) for number in sys.version_info[:3])); print(sys.executable); "
     "print(*site.getsitepackages(), sep='\\n')";
-
-std::string last_line(const std::string& text) {
-  const std::size_t end = text.find_last_not_of(" \r\n");
-  if (end == std::string::npos) return "";
-  const std::size_t begin = text.find_last_of('\n', end);
-  return text.substr(begin + 1, end - begin);
-}
 
 PythonLayout asked_layout(const fs::path& program) {
   const ProcessResult result = run_process({program.string(), "-I", "-S", "-c", kLayoutQuestion}, kLayoutLimit);
@@ -369,11 +362,6 @@ TorchAnswers read_answers(const std::string& out, PythonFacts& facts) {
   return answers;
 }
 
-std::string signal_words(int signal) {
-  const char* name = ::sigabbrev_np(signal);
-  return name ? fmt::format("killed by signal {} (SIG{})", signal, name) : fmt::format("killed by signal {}", signal);
-}
-
 }  // namespace
 
 PythonFacts read_python(const fs::path& python) {
@@ -409,7 +397,7 @@ void ask_python(PythonFacts& facts, std::chrono::milliseconds limit) {
     facts.import_error = fmt::format("no answer within {:g} s{}", static_cast<double>(limit.count()) / 1000, at);
   } else if (result.exit_code > 128) {
     facts.imported = Outcome::crashed;
-    facts.import_error = signal_words(result.exit_code - 128) + at;
+    facts.import_error = signal_text(result.exit_code - 128) + at;
   } else if (facts.is_available && facts.device_count >= 0) {
     facts.imported = Outcome::ok;
   } else {
