@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <thread>
@@ -156,7 +157,13 @@ void apply(ApplyArguments& arguments) {
     const Frame& middle = windows.middle();
     warn_if_interlaced(clip, middle);
     RestoredFrame restored{OwnedPicture(format, options.width, options.height, middle.view().color), middle.duration()};
-    session->restore(window, clip.name(), n, restored.picture.mutable_view()).raise();
+    RestoreJob job{.clip = clip.name()};
+    for (std::size_t i = 0; i < window.size(); ++i) {
+      const std::int64_t number = n + static_cast<std::int64_t>(i) - static_cast<std::int64_t>(window.size()) / 2;
+      job.window.push_back({window[i], std::clamp<std::int64_t>(number, 0, info.frames - 1)});
+    }
+    ColorProps color;
+    session->restore(job, {restored.picture.mutable_view()}, color).raise();
     encoder.push(std::move(restored));
     progress.update("frame", n + 1 - range.begin, range.size(), "fps");
   }

@@ -19,6 +19,7 @@ class TorchEngine : public Engine {
   Status open_restorer(const RestoreRequest& request, std::unique_ptr<RestorerSession>& session) override {
     return guarded([&] { session = open_restore_session(request); });
   }
+  Status open_meter(const std::string&, std::unique_ptr<MeterSession>&) override { return {}; }
   Status validate(const ValidateRequest& request, Observer& observer, ValidateResult& result) override {
     return guarded([&] { validate_session(request, observer, result); });
   }

@@ -79,28 +79,78 @@ struct ClipArgument {
   std::map<std::string, std::string> args;
 };
 
+// Of RestoreRequest::overlap_px, in place of pixels.
+inline constexpr int kMeasuredOverlap = -1;  // the smallest that keeps tiles within half an 8-bit code of the whole
+inline constexpr int kExactOverlap = -2;     // the network's receptive radius: tiles equal the whole
+
+enum class Dither { none, ordered };
+
 struct RestoreRequest {
   std::filesystem::path model;  // .safetensors, .pth, .ckpt, TorchScript; checkpoint or run folder
   std::string device = "auto";
   std::string precision = "auto";
-  int tile_px = 0;
-  int overlap_px = -1;
+  int tile_px = 0;  // side of the input that one tile restores; 0: chosen
+  int overlap_px = kMeasuredOverlap;
+  int streams = 0;              // frames that a card works at together; 0: chosen
+  std::int64_t vram_mb = 0;     // of the card, for all that the session allocates; 0: what is free
+  double strength = 1;          // 0: the input (enlarged by bicubic), 1: what the network makes of it
+  bool ensemble = false;        // the mean over the picture's 8 flips and turns
+  std::optional<double> sigma;  // of networks that take a noise level: standard deviation in 8-bit codes; none: theirs
+  Dither dither = Dither::none;  // of outputs of 8 to 16 bits
   ColorOverrides overrides;
 };
 
-// A network ready to restore pictures. Thread-safe; calls are serialised inside.
+// What a session is to restore, known before the first frame.
+struct RestoreFormat {
+  VideoFormat input;
+  int width = 0, height = 0;  // of the input
+  VideoFormat output;         // its size is the input's times the scale
+};
+
+// A picture of a clip. Where two calls of a session have the same number, the picture is the same: the session keeps
+// what it made of it for a while. A clip's session is asked for no other clip.
+struct NumberedFrame {
+  FrameView view;
+  std::int64_t number = 0;
+};
+
+struct RestoreJob {
+  std::vector<NumberedFrame> window;  // window() of them, in the order of time
+  std::optional<FrameView> sigma;     // of networks that take one: a gray picture of the input's size, whose full-range
+                                      // values are standard deviations in place of the request's
+  std::string clip;                   // for messages
+};
+
+// A network ready to restore pictures. Thread-safe: calls of streams() threads run side by side.
 class RestorerSession {
  public:
   virtual ~RestorerSession() = default;
   virtual int scale() const = 0;
-  virtual int window() const = 0;  // frames that restore() wants, the middle one is restored
+  // Frames that restore() wants. Of a network that restores one frame, the middle one; else see outputs().
+  virtual int window() const = 0;
+  // Pictures that one call gives: 1, or, of a recurrent network, all of its window.
+  virtual int outputs() const = 0;
+  virtual int streams() const = 0;
+  virtual bool takes_sigma() const = 0;
   // The card that restores, as the place that frames come to (Clip::on_gpu, of a clip that was opened for its card()):
   // restore() takes their views. The session's; nullptr on the CPU. Its readers throw std::exception.
   virtual const GpuFrameTarget* frame_target() const = 0;
-  // Throwless; see Restorer::restore.
-  virtual Status restore(const std::vector<FrameView>& window, const std::string& clip_name, std::int64_t frame,
-                         const MutableFrameView& out) = 0;
+  // Throwless, as are the others. Before the first restore(): whatever can be known before a frame is refused here, and
+  // tiles, overlap and streams are settled.
+  virtual Status prepare(const RestoreFormat& format) = 0;
+  // Fills outputs() pictures of the prepared format. `color`: what they hold, fully decided; the same for all of them.
+  virtual Status restore(const RestoreJob& job, const std::vector<MutableFrameView>& outs, ColorProps& color) = 0;
+  // `from`, of one plane and any format, at the size and in the format of `out`, by bicubic: a clip's alpha.
+  virtual Status enlarge(const FrameView& from, const MutableFrameView& out) = 0;
   virtual std::string describe() const = 0;
+};
+
+// Compares pictures on a card or the CPU. Thread-safe.
+class MeterSession {
+ public:
+  virtual ~MeterSession() = default;
+  // Pictures of one size, each of any format; scores as `validate` gives them. Throwless.
+  virtual Status compare(const FrameView& a, const FrameView& b, QualityNumbers& result) = 0;
 };
 
 struct ValidateRequest {
@@ -155,6 +205,7 @@ class Engine {
   virtual ~Engine() = default;
   virtual Status train(const TrainRequest& request, Observer& observer, TrainResult& result) = 0;
   virtual Status open_restorer(const RestoreRequest& request, std::unique_ptr<RestorerSession>& session) = 0;
+  virtual Status open_meter(const std::string& device, std::unique_ptr<MeterSession>& meter) = 0;
   virtual Status validate(const ValidateRequest& request, Observer& observer, ValidateResult& result) = 0;
   virtual Status preview(const PreviewRequest& request, Observer& observer) = 0;
   virtual Status inspect_model(const std::filesystem::path& model, InspectResult& result) = 0;
@@ -168,7 +219,7 @@ class Engine {
   virtual Status try_card(const std::string& uuid, TrialFigures& figures) = 0;
 };
 
-inline constexpr int kEngineVersion = 7;  // of this header's layout
+inline constexpr int kEngineVersion = 8;  // of this header's layout
 
 // Finds torch, checks its version, opens it and the engine, once a process. `sink` receives the engine's messages.
 // Throws no_device when torch or the engine cannot be opened, naming both paths and the remedy. Thread-safe.

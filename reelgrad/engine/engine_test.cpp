@@ -188,9 +188,11 @@ TEST_F(EngineTest, SessionRestoresAFrameAndReportsErrorsAsValues) {
   const Script script = Script::open(script_);
   const Frame frame = script.output(1)->frame(0);
   OwnedPicture out(frame.view().format, 96, 64);
-  EXPECT_TRUE(session->restore({frame.view()}, "waves", 0, out.mutable_view()).ok);
+  const RestoreJob job{.window = {{frame.view(), 0}}, .clip = "waves"};
+  ColorProps color;
+  EXPECT_TRUE(session->restore(job, {out.mutable_view()}, color).ok);
   OwnedPicture wrong(frame.view().format, 48, 32);
-  const Status status = session->restore({frame.view()}, "waves", 0, wrong.mutable_view());
+  const Status status = session->restore(job, {wrong.mutable_view()}, color);
   EXPECT_FALSE(status.ok);
   EXPECT_EQ(status.kind, ErrorKind::failed);
   EXPECT_FALSE(status.message.empty());

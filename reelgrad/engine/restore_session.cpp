@@ -48,11 +48,20 @@ class Session : public RestorerSession {
 
   int scale() const override { return restorer_.info().scale; }
   int window() const override { return restorer_.info().window; }
+  int outputs() const override { return 1; }
+  int streams() const override { return 1; }
+  bool takes_sigma() const override { return false; }
   const GpuFrameTarget* frame_target() const override { return frame_target_.get(); }
-  Status restore(const std::vector<FrameView>& window, const std::string& clip_name, std::int64_t frame,
-                 const MutableFrameView& out) override {
-    return guarded([&] { restorer_.restore(window, clip_name, frame, out); });
+  Status prepare(const RestoreFormat&) override { return {}; }
+  Status restore(const RestoreJob& job, const std::vector<MutableFrameView>& outs, ColorProps& color) override {
+    return guarded([&] {
+      std::vector<FrameView> window;
+      for (const NumberedFrame& frame : job.window) window.push_back(frame.view);
+      color = window[window.size() / 2].color;
+      restorer_.restore(window, job.clip, job.window[window.size() / 2].number, outs.front());
+    });
   }
+  Status enlarge(const FrameView&, const MutableFrameView&) override { return {}; }
   std::string describe() const override { return restorer_.describe(); }
 
  private:

@@ -27,6 +27,7 @@ struct InputFrame {
   std::shared_ptr<const VSFrame> frame;
   std::shared_ptr<const GpuPicture> picture;  // of a clip on the network's card
   FrameView view;
+  std::int64_t number = 0;
 };
 
 class ModelFilter {
@@ -57,14 +58,15 @@ class ModelFilter {
   // The restored frame; its properties are the input's, all of which still hold: neither format nor shape changed.
   const VSFrame* restore(int n, VSFrameContext* context, VSCore* core, const VSAPI* api) const {
     const std::vector<InputFrame> window = take_window(n, context, api);
-    std::vector<FrameView> views;
-    for (const InputFrame& input : window) views.push_back(input.view);
+    RestoreJob job{.clip = "the clip"};
+    for (const InputFrame& input : window) job.window.push_back({input.view, input.number});
     const InputFrame& middle = window[window.size() / 2];
     VSFrame* out = api->newVideoFrame(&output_.format, output_.width, output_.height, middle.frame.get(), core);
     FrameHandle owner(out, FreeFrame{api});
     if (on_card_) api->mapDeleteKey(api->getFramePropertiesRW(out), "_Alpha");  // it may not leave with a frame of ours
     const EngineCall call(core, api);
-    const Status status = session_->restore(views, "the clip", n, writable_view(out, middle.view.format, api));
+    ColorProps color;
+    const Status status = session_->restore(job, {writable_view(out, middle.view.format, api)}, color);
     if (!status.ok) fail(fmt::format("frame {}: {}", n, status.message));
     return owner.release();
   }
@@ -87,14 +89,14 @@ class ModelFilter {
   InputFrame take(int n, VSFrameContext* context, const VSAPI* api) const {
     if (on_card_) return take_on_card(n, context, api);
     const std::shared_ptr<const VSFrame> frame(api->getFrameFilter(n, node_.get(), context), FreeFrame{api});
-    return {frame, nullptr, frame_view(frame.get(), api)};
+    return {frame, nullptr, frame_view(frame.get(), api), n};
   }
 
   InputFrame take_on_card(int n, VSFrameContext* context, const VSAPI* api) const {
     const auto [frame, picture] = on_card_->take(n, context);
     const ColorProps color = color_props(api->getFramePropertiesRO(frame.get()), api);
     const VideoFormat format = to_video_format(input_.format).value();
-    return {frame, picture, {format, input_.width, input_.height, {}, color, picture.get()}};
+    return {frame, picture, {format, input_.width, input_.height, {}, color, picture.get()}, n};
   }
 
   MutableFrameView writable_view(VSFrame* frame, const VideoFormat& format, const VSAPI* api) const {
