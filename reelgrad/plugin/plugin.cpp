@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "reelgrad/doctor/torch_install.h"
+#include "reelgrad/doctor/torch/torch_install.h"
 #include "reelgrad/plugin/model_filter.h"
 #include "reelgrad/plugin/vs_guard.h"
 
