@@ -91,11 +91,11 @@ struct RestoreRequest {
   std::string precision = "auto";
   int tile_px = 0;  // side of the input that one tile restores; 0: chosen
   int overlap_px = kMeasuredOverlap;
-  int streams = 0;              // frames that a card works at together; 0: chosen
-  std::int64_t vram_mb = 0;     // of the card, for all that the session allocates; 0: what is free
-  double strength = 1;          // 0: the input (enlarged by bicubic), 1: what the network makes of it
-  bool ensemble = false;        // the mean over the picture's 8 flips and turns
-  std::optional<double> sigma;  // of networks that take a noise level: standard deviation in 8-bit codes; none: theirs
+  int streams = 0;               // frames that a card works at together; 0: chosen
+  std::int64_t vram_mb = 0;      // of the card, for all that the session allocates; 0: what is free
+  double strength = 1;           // 0: the input (enlarged by bicubic), 1: what the network makes of it
+  bool ensemble = false;         // the mean over the picture's 8 flips and turns
+  std::optional<double> sigma;   // of networks that take a noise level: standard deviation in 8-bit codes; none: theirs
   Dither dither = Dither::none;  // of outputs of 8 to 16 bits
   ColorOverrides overrides;
 };
