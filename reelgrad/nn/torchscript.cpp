@@ -189,6 +189,37 @@ int radius_of(Network& network, const PictureShape& shape, int size_multiple, co
   return kFallbackRadius;
 }
 
+// A bool that the module's class says of itself: `self.all_frames = True`.
+bool says_all_frames(const torch::jit::Module& module) {
+  return module.hasattr("all_frames") && module.attr("all_frames").isBool() && module.attr("all_frames").toBool();
+}
+
+// The number `self.fixed_px = 256`, or 0.
+int says_fixed_size(const torch::jit::Module& module) {
+  if (!module.hasattr("fixed_px") || !module.attr("fixed_px").isInt()) return 0;
+  return static_cast<int>(module.attr("fixed_px").toInt());
+}
+
+// Sets what pictures it takes: those of a multiple, or of one size alone. `stated`: the multiple that the options say,
+// or 0.
+void find_sizes(Network& network, const PictureShape& shape, int stated, const std::string& what, NetworkInfo& info) {
+  if (info.fixed_px == 0 && stated == 0) {
+    try {
+      info.size_multiple = measure_size_multiple(network, shape, what);
+      return;
+    } catch (const Error&) {
+      info.fixed_px = measure_fixed_size(network, shape).value_or(0);
+      if (info.fixed_px == 0) throw;
+    }
+  }
+  if (info.fixed_px > 0) {
+    check_output_of(network, shape, info.fixed_px, what);
+    info.size_multiple = info.fixed_px;
+    return;
+  }
+  check_output(network, shape, stated, what);
+}
+
 // By what it makes of a small picture; nullopt when it takes no such picture.
 std::optional<int> scale_for(Network& network, int channels) {
   constexpr int kSide = 64;
@@ -254,22 +285,23 @@ NetworkSpec torchscript_spec(const std::string& file) {
 std::shared_ptr<Network> make_torchscript(const NetworkSpec& spec) {
   const std::string& file = spec.options.at("file");
   const std::string what = fmt::format("model.file: {}", file);
-  const PictureShape shape{spec.scale, channels(spec.color), spec.window};
+  torch::jit::Module module = load_script(file, what);
+  const PictureShape shape{spec.scale, channels(spec.color), spec.window, says_all_frames(module)};
   NetworkInfo info{.scale = spec.scale,
                    .in_channels = shape.channels,
                    .out_channels = shape.channels,
                    .window = spec.window,
                    .size_multiple = std::stoi(spec.options.at("size_multiple")),
-                   .receptive_radius_px = std::stoi(spec.options.at("receptive_radius_px"))};
-  auto network = std::make_shared<TorchScriptNetwork>(load_script(file, what), info, what);
+                   .receptive_radius_px = std::stoi(spec.options.at("receptive_radius_px")),
+                   .all_frames = shape.all_frames,
+                   .fixed_px = says_fixed_size(module)};
+  auto network = std::make_shared<TorchScriptNetwork>(std::move(module), info, what);
 
   network->eval();
-  if (info.size_multiple == 0) {
-    info.size_multiple = measure_size_multiple(*network, shape, what);
+  find_sizes(*network, shape, info.size_multiple, what, info);
+  if (info.fixed_px > 0) {
+    if (info.receptive_radius_px < 0) info.receptive_radius_px = kFallbackRadius;
   } else {
-    check_output(*network, shape, info.size_multiple, what);
-  }
-  {
     const InDouble in_double(*network);
     check_number_type(*network, shape, info.size_multiple, what);
   }
