@@ -49,7 +49,7 @@ class WrittenVideo : public testing::Test {
     while (const auto frame = frames.next()) writer.write(frame->view(), frame->duration());
     EXPECT_FALSE(test::fs::exists(options.output));
     writer.finish();
-    return writer.format_note();
+    return writer.notes().at(0);
   }
 
   ScriptFolder folder_;
@@ -133,7 +133,7 @@ TEST_F(WrittenVideo, DeepAndFloatSourcesAreWrittenAtTenBits) {
     VideoWriter writer(options(source, "deep.mkv"));
     EXPECT_EQ(writer.format().bits, 10);
     EXPECT_FALSE(writer.format().is_float());
-    EXPECT_EQ(writer.format_note(), "writing " + std::string(format[4] == '4' ? "yuv444p10le" : "yuv420p10le") +
+    EXPECT_EQ(writer.notes().at(0), "writing " + std::string(format[4] == '4' ? "yuv444p10le" : "yuv420p10le") +
                                         " as libx264, crf 16 (" + format + " is written at 10 bits)");
   }
   EXPECT_FALSE(test::fs::exists(folder_ / "deep.mkv"));  // never finished
@@ -230,7 +230,7 @@ TEST_F(WrittenVideo, AudioIsCopied) {
                 audio.string()});
   const Clip source = clip("YUV420P8", 64, 48);
   VideoWriterOptions written = options(source, "s.mkv");
-  written.audio_from = audio;
+  written.kept.file = audio;
   write(source, written);
   EXPECT_EQ(ffprobe(written.output, "stream=codec_name", "a"), (Lines{"aac", "flac"}));
   EXPECT_EQ(ffprobe(written.output, "stream_tags=language", "a:1").at(0), "jpn");
@@ -243,13 +243,14 @@ TEST_F(WrittenVideo, AudioIsCopied) {
 
   // .mp4 takes no FLAC: encoded. Half a second from the middle.
   written.output = folder_ / "s.mp4";
-  written.audio_start_s = 1;
-  written.audio_duration_s = 0.5;
+  written.kept.whole = false;
+  written.kept.start_s = 1;
+  written.kept.duration_s = 0.5;
   write(source, written);
   EXPECT_EQ(ffprobe(written.output, "stream=codec_name", "a"), (Lines{"aac", "aac"}));
   EXPECT_NEAR(std::stod(ffprobe(written.output, "stream=duration", "a:0").at(0)), 0.5, 0.05);
 
-  written.audio_from = folder_.write("none.mkv", "nothing");
+  written.kept.file = folder_.write("none.mkv", "nothing");
   EXPECT_NE(std::string(error_of([&] { VideoWriter{written}; }).what()).find("none.mkv"), std::string::npos);
 }
 
