@@ -20,6 +20,7 @@ using Json = nlohmann::json;
 constexpr std::int64_t kOrigin_s = 24 * 60 * 60;
 constexpr std::size_t kNutFileIdBytes = 25;  // what a NUT file begins with, and its packets come after
 constexpr int kManifestVersion = 1;
+constexpr const char* kCommand = "ffmpeg's options";
 
 fs::path folder_beside(const fs::path& output) {
   return output.parent_path() / fmt::format(".{}.segments", output.filename().string());
@@ -30,14 +31,15 @@ std::string in_short(const std::string& text) {
   return text.size() <= kLongest ? fmt::format("\"{}\"", text) : fmt::format("\"{}…\"", text.substr(0, kLongest));
 }
 
-// "crf was \"16\", is \"18\"; …"
+// "crf was \"16\", is \"18\"; …": what is said first of that which differs, where one thing brings others.
 std::string differences(const Json& was, const std::vector<std::pair<std::string, std::string>>& is) {
   std::vector<std::string> words;
   for (const auto& [name, value] : is) {
     const std::string before = was.contains(name) ? was[name].get<std::string>() : "";
-    if (before != value) words.push_back(fmt::format("{} was {}, is {}", name, in_short(before), in_short(value)));
+    if (before == value || (name == kCommand && !words.empty())) continue;
+    words.push_back(fmt::format("{} was {}, is {}", name, in_short(before), in_short(value)));
   }
-  return reelgrad::join(words, "; ");
+  return join(words, "; ");
 }
 
 }  // namespace
@@ -60,7 +62,12 @@ VideoSegments::VideoSegments(const VideoWriterOptions& options, EncoderPlan plan
       made_of_(options.segments.made_of) {
   const std::vector<std::string> command =
       segment_command(options_, plan_, Timeline(options_.fps).ticks_per_second(), "");
-  made_of_.emplace_back("ffmpeg's options", reelgrad::join(std::span(command).subspan(1), " "));
+  made_of_.emplace_back("codec", options_.codec);
+  made_of_.emplace_back("quality", reelgrad::join(plan_.quality, " "));
+  made_of_.emplace_back("pixel format", plan_.pixel_format);
+  made_of_.emplace_back("arguments of --ffmpeg", reelgrad::join(options_.encoder_arguments, " "));
+  made_of_.emplace_back("size", fmt::format("{}x{}", options_.width, options_.height));
+  made_of_.emplace_back(kCommand, reelgrad::join(std::span(command).subspan(1), " "));
   std::error_code error;
   fs::create_directory(folder_, error);
   if (error) fail(fmt::format("cannot create the folder {}: {}", folder_.string(), error.message()));
