@@ -49,20 +49,6 @@ std::string cuda_of_version(std::string_view version) {
   return fmt::format("{}.{}", digits.substr(0, digits.size() - 1), digits.back());
 }
 
-// The site-packages that this binary is installed in, or those of the environment whose bin/ holds it.
-std::vector<fs::path> site_packages_around(const fs::path& binary) {
-  std::vector<fs::path> found;
-  for (fs::path folder = binary.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
-    if (folder.filename() == "site-packages" || folder.filename() == "dist-packages") found.push_back(folder);
-  }
-  const fs::path lib = binary.parent_path().parent_path() / "lib";
-  std::error_code error;
-  for (fs::directory_iterator entry(lib, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().filename().string().starts_with("python3")) found.push_back(entry->path() / "site-packages");
-  }
-  return found;
-}
-
 std::optional<fs::path> find_torch_folder(std::string& why) {
   if (const char* named = std::getenv("REELGRAD_TORCH"); named && *named) {
     if (is_torch(named)) return fs::absolute(named);
@@ -268,6 +254,20 @@ std::string other_platform(const fs::path& dir, const std::string& version) {
 }
 
 }  // namespace
+
+std::vector<fs::path> site_packages_around(const fs::path& binary) {
+  std::vector<fs::path> found;
+  for (fs::path folder = binary.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
+    if (folder.filename() == "site-packages" || folder.filename() == "dist-packages") found.push_back(folder);
+  }
+  const fs::path lib = binary.parent_path().parent_path() / "lib";
+  std::error_code error;
+  for (fs::directory_iterator entry(lib, error), end; !error && entry != end; entry.increment(error)) {
+    if (!entry->path().filename().string().starts_with("python3")) continue;
+    for (const char* name : {"site-packages", "dist-packages"}) found.push_back(entry->path() / name);
+  }
+  return found;
+}
 
 std::optional<std::string> torch_version(const fs::path& dir) {
   if (const auto source = small_file(dir / "version.py")) return python_string(*source, "__version__");

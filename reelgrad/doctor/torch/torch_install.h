@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "reelgrad/doctor/facts.h"
 
@@ -17,6 +18,10 @@ struct TorchInstall {
 // REELGRAD_TORCH when set (and no other when that is wrong), the site-packages around this binary, or the environment
 // that reelgrad was built with. When none is there, `why` says where it was looked for.
 std::optional<TorchInstall> find_torch(std::string* why = nullptr);
+
+// The site-packages that this binary is installed in, and those of the environment whose bin/ holds it; they need not
+// exist.
+std::vector<std::filesystem::path> site_packages_around(const std::filesystem::path& binary);
 
 // What the folder's files say; nullopt when it has no lib/libtorch.so.
 std::optional<TorchInstall> read_torch(const std::filesystem::path& dir);
