@@ -6,6 +6,7 @@
 #include "reelgrad/engine/guarded.h"
 #include "reelgrad/engine/inspect_model.h"
 #include "reelgrad/engine/meter_session.h"
+#include "reelgrad/engine/network_timing.h"
 #include "reelgrad/engine/restore_session.h"
 #include "reelgrad/engine/train_session.h"
 
@@ -41,6 +42,9 @@ class TorchEngine : public Engine {
   }
   Status try_card(const std::string& uuid, TrialFigures& figures) override {
     return guarded([&] { figures = reelgrad::try_card(uuid); });
+  }
+  Status time_network(const TimingRequest& request, TimingResult& result) override {
+    return guarded([&] { result = reelgrad::time_network(request); });
   }
 };
 
