@@ -266,7 +266,7 @@ class ApplyVideo(ProgramTest):
             done = self.apply("-o", "out.mkv", "--segments", "4", "--crf", "30", expect=2)
             self.assert_one_sentence(done.stderr, "quality was", "--fresh")
             done = self.apply("-o", "out.mkv", "--segments", "4")
-            self.assertIn("going on with the next", done.stderr)
+            self.assertIn("going on after them", done.stderr)
         self.assertEqual(self.pictures("out.mkv"), self.pictures("whole.mkv"))
         self.assertEqual(len(self.pictures("out.mkv")), 40)
         self.assertEqual(self.kinds("out.mkv"), self.kinds("whole.mkv"))
