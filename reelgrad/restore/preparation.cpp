@@ -12,6 +12,7 @@
 #include "reelgrad/base/log.h"
 #include "reelgrad/kernels/conversion.h"
 #include "reelgrad/nn/weights.h"
+#include "reelgrad/restore/card_stream.h"
 #include "reelgrad/restore/color_plan.h"
 #include "reelgrad/restore/fit.h"
 #include "reelgrad/restore/overlap_measure.h"
@@ -129,12 +130,12 @@ Fit fit_on_card(Setup& setup, const TileFunction& function, const Wanted& wanted
                      .output = wanted.output,
                      .streams = limits.lanes > 0 ? limits.lanes : setup.options.streams};
   {
-    const c10::cuda::CUDAStreamGuard stream(c10::cuda::getStreamFromPool(false, device.index()));
+    const CardStream stream(device);
+    const c10::cuda::CUDAStreamGuard guard(stream.get());
     const c10::InferenceMode inference;
     request.memory = measure_memory(function, device, channels);
-    c10::cuda::getCurrentCUDAStream(device.index()).synchronize();
   }
-  c10::cuda::CUDACachingAllocator::emptyCache();
+  return_unused_memory();
   request.budget = budget_of(setup, less);
   Fit fit = fit_area(request);
   if (fit.area.whole()) return fit;
@@ -216,7 +217,7 @@ std::unique_ptr<Prepared> prepare_for(Setup& setup, const Wanted& wanted, const 
     if (over <= 0) return prepared;
     less += over + over / 4;
     prepared.reset();
-    c10::cuda::CUDACachingAllocator::emptyCache();
+    return_unused_memory();
   }
 }
 
