@@ -3,8 +3,8 @@
 
 namespace reelgrad {
 
-// One of torch's streams, never the default one, that no other CardStream has meanwhile. They are taken again: libraries
-// keep memory for each stream that they ever saw.
+// One of torch's streams, never the default one, that no other CardStream has meanwhile. They are taken again:
+// libraries keep memory for each stream that they ever saw.
 class CardStream {
  public:
   explicit CardStream(c10::Device device);

@@ -80,7 +80,7 @@ struct Restorer::Impl {
     setup.options.device = with_index(setup.options.device);
     const torch::Device device = setup.options.device;
     check_options(setup.options, setup.info, spec.arch);
-    setup.type = resolve_precision(setup.options.precision, device);
+    setup.type = restoring_type(setup.options.precision, device);
     setup.reserved_before = reserved_bytes(device);
     setup.network->eval();
     if (setup.options.overlap_px == RestoreOptions::kMeasured) setup.weights_hash = weights_hash(*setup.network);
