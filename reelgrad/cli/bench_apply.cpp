@@ -59,7 +59,8 @@ std::vector<OwnedPicture> noise_frames(PictureSize size, int count) {
 // What several threads restore in turns, as a filter's do.
 class Workers {
  public:
-  Workers(RestorerSession& session, PictureSize size) : session_(session), frames_(noise_frames(size, 8)), size_(size) {}
+  Workers(RestorerSession& session, PictureSize size)
+      : session_(session), frames_(noise_frames(size, 8)), size_(size) {}
 
   double frames_per_second(double seconds) {
     run(3 * session_.streams(), 600);
@@ -175,7 +176,8 @@ void add_bench_apply(CLI::App& bench) {
   auto arguments = std::make_shared<ApplyBenchArguments>();
   CLI::App* command = bench.add_subcommand("apply", "Frames a second that a network restores, from memory to memory");
   command->footer(
-      "\nA network with weights of chance restores frames that lie in memory, on as many threads as a filter would have;\n"
+      "\nA network with weights of chance restores frames that lie in memory, on as many threads as a filter would "
+      "have;\n"
       "in turns with PyTorch loops that do the same with the same network. Medians of the rounds.");
   command->add_option("--arch", arguments->arch, "compact, span or realplksr (the last two need spandrel)")
       ->check(CLI::IsMember({"compact", "span", "realplksr"}))

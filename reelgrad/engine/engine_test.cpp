@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,7 @@
 #include "reelgrad/clip/clip.h"
 #include "reelgrad/engine/guarded.h"
 #include "reelgrad/engine/inspect_model.h"
+#include "reelgrad/engine/meter_session.h"
 #include "reelgrad/engine/restore_session.h"
 #include "reelgrad/engine/train_session.h"
 #include "reelgrad/nn/architectures.h"
@@ -196,6 +198,88 @@ TEST_F(EngineTest, SessionRestoresAFrameAndReportsErrorsAsValues) {
   EXPECT_FALSE(status.ok);
   EXPECT_EQ(status.kind, ErrorKind::failed);
   EXPECT_FALSE(status.message.empty());
+}
+
+// The seam's fields reach the pictures.
+TEST_F(EngineTest, ASessionIsPreparedForAFormatAndObeysItsRequest) {
+  const TrainResult result = train(request("run"));
+  const Script script = Script::open(script_);
+  const Frame frame = script.output(1)->frame(0);
+  const RestoreFormat format{frame.view().format, 48, 32, {ColorFamily::yuv, SampleType::integer, 8, 1, 1}};
+  const auto picture = [&](const RestoreRequest& asked, ColorProps* said = nullptr) {
+    const std::unique_ptr<RestorerSession> session = open_restore_session(asked);
+    session->prepare(format).raise();
+    EXPECT_EQ(session->outputs(), 1);
+    EXPECT_FALSE(session->takes_sigma());
+    OwnedPicture out(format.output, 96, 64);
+    ColorProps color;
+    session->restore({.window = {{frame.view(), 0}}, .clip = "waves"}, {out.mutable_view()}, color).raise();
+    if (said) *said = color;
+    return std::string(reinterpret_cast<const char*>(out.view().planes[0].data), out.size_bytes());
+  };
+  RestoreRequest asked = restore_request(result.run_folder);
+  ColorProps color;
+  const std::string plain = picture(asked, &color);
+  EXPECT_EQ(color, (ColorProps{.matrix = 6, .range = 0, .chroma_location = 0}));
+  RestoreRequest other = asked;
+  other.strength = 0;
+  EXPECT_NE(picture(other), plain);
+  other = asked;
+  other.ensemble = true;
+  EXPECT_NE(picture(other), plain);
+  other = asked;
+  other.dither = Dither::ordered;
+  EXPECT_NE(picture(other), plain);
+  other = asked;
+  other.tile_px = 16;
+  other.overlap_px = kExactOverlap;
+  const std::string tiled = picture(other);
+  int largest = 0;
+  for (std::size_t i = 0; i < plain.size(); ++i) largest = std::max(largest, std::abs(plain[i] - tiled[i]));
+  EXPECT_LE(largest, 1);
+  other = asked;
+  other.sigma = 10;
+  EXPECT_THROW(open_restore_session(other), Error);
+
+  const std::unique_ptr<RestorerSession> session = open_restore_session(asked);
+  RestoreFormat odd = format;
+  odd.width = 47;
+  odd.input.subsampling_w = 0;
+  EXPECT_TRUE(session->prepare(odd).ok) << "twice 47 is even";
+  odd.output.subsampling_w = 2;
+  const Status refused = session->prepare(odd);
+  EXPECT_EQ(refused.kind, ErrorKind::usage);
+  EXPECT_THAT(refused.message, HasSubstr("94x64"));
+}
+
+TEST_F(EngineTest, AnAlphaPlaneIsEnlarged) {
+  const TrainResult result = train(request("run"));
+  const std::unique_ptr<RestorerSession> session = open_restore_session(restore_request(result.run_folder));
+  const VideoFormat gray{ColorFamily::gray}, deep{ColorFamily::gray, SampleType::integer, 16};
+  OwnedPicture alpha(gray, 8, 6), large(deep, 16, 12);
+  std::fill_n(alpha.mutable_view().planes[0].data, alpha.size_bytes(), std::byte{200});
+  EXPECT_TRUE(session->enlarge(alpha.view(), large.mutable_view()).ok);
+  const auto* codes = reinterpret_cast<const std::uint16_t*>(large.view().planes[0].data);
+  EXPECT_EQ(codes[0], 200 * 257);
+  EXPECT_EQ(codes[16 * 12 - 1], 200 * 257);
+  OwnedPicture wrong(deep, 15, 12);
+  EXPECT_FALSE(session->enlarge(alpha.view(), wrong.mutable_view()).ok);
+}
+
+TEST(MeterSession, ScoresPicturesOfAnyFormat) {
+  const std::unique_ptr<MeterSession> meter = open_meter_session("cpu");
+  const ColorProps full{.matrix = 0, .range = 1};
+  OwnedPicture a(VideoFormat{}, 32, 24, full), b(VideoFormat{}, 32, 24, full);
+  std::fill_n(a.mutable_view().planes[0].data, a.size_bytes(), std::byte{100});
+  std::fill_n(b.mutable_view().planes[0].data, b.size_bytes(), std::byte{110});
+  QualityNumbers numbers;
+  meter->compare(a.view(), a.view(), numbers).raise();
+  EXPECT_EQ(numbers.psnr_rgb, 100);
+  EXPECT_EQ(numbers.ssim_rgb, 1);
+  meter->compare(a.view(), b.view(), numbers).raise();
+  EXPECT_NEAR(numbers.psnr_rgb, 20 * std::log10(255.0 / 10), 1e-4);
+  const OwnedPicture small(VideoFormat{}, 16, 24, full);
+  EXPECT_EQ(meter->compare(a.view(), small.view(), numbers).kind, ErrorKind::usage);
 }
 
 ErrorKind kind_of(const std::function<void()>& work) {

@@ -1,7 +1,6 @@
 #include "reelgrad/engine/meter_session.h"
 
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -11,6 +10,8 @@
 #include "reelgrad/engine/guarded.h"
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/frames/convert.h"
+#include "reelgrad/restore/card_context.h"
+#include "reelgrad/restore/card_stream.h"
 #include "reelgrad/restore/metrics.h"
 #include "reelgrad/train/out_of_memory.h"
 #include "reelgrad/train/trainer.h"
@@ -50,7 +51,9 @@ class Meter : public MeterSession {
     const c10::InferenceMode inference;
     if (device_.is_cuda()) {
       // A stream of its own: other threads compare meanwhile, and the default one waits for all.
-      const c10::cuda::CUDAStreamGuard stream(c10::cuda::getStreamFromPool(false, device_.index()));
+      const CardContext context(device_);
+      const CardStream stream(device_);
+      const c10::cuda::CUDAStreamGuard guard(stream.get());
       try {
         return scores_of(a, b, device_);
       } catch (const std::exception& error) {

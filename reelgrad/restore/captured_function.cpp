@@ -16,6 +16,12 @@ namespace {
 // Before a capture libraries choose their kernels and TorchScript compiles what it has seen.
 constexpr int kEagerRuns = 2;
 
+// One capture at a time in this program.
+std::mutex& capturing() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 torch::Tensor make_input(const std::vector<std::int64_t>& shape, torch::ScalarType type, torch::Device device) {
   const auto options = torch::dtype(type).device(device);
   // Zeros: what is not a tile in an incomplete batch must be numbers.
@@ -24,6 +30,11 @@ torch::Tensor make_input(const std::vector<std::int64_t>& shape, torch::ScalarTy
 }
 
 }  // namespace
+
+void return_unused_memory() {
+  const std::lock_guard lock(capturing());
+  c10::cuda::CUDACachingAllocator::emptyCache();
+}
 
 CapturedFunction::CapturedFunction(std::shared_ptr<const TileFunction> function, torch::Device device, bool capture)
     : function_(std::move(function)), device_(device), capture_(capture && device.is_cuda()) {
@@ -38,9 +49,7 @@ void CapturedFunction::prepare(const Shape& shape) {
 }
 
 void CapturedFunction::capture(Slot& slot) {
-  // One at a time in this program: a capture keeps the allocator from returning memory.
-  static std::mutex capturing;
-  const std::lock_guard lock(capturing);
+  const std::lock_guard lock(capturing());
   for (int i = 0; i < kEagerRuns; ++i) (*function_)(slot.input);
   c10::cuda::getCurrentCUDAStream(device_.index()).synchronize();
   c10::cuda::CUDACachingAllocator::emptyCache();  // what the runs left is of no use to the graph

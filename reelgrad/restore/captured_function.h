@@ -10,6 +10,10 @@
 
 namespace reelgrad {
 
+// What torch's allocator keeps of the cards' memory goes back to the system; not while one of ours is captured, which
+// forbids that.
+void return_unused_memory();
+
 // A tile function with inputs that stay where they are, and on a card a CUDA graph for each shape of them. Used by one
 // thread at a time, always with the same stream current, which is not the default one, and in inference mode.
 class CapturedFunction {

@@ -3,8 +3,8 @@
 
 namespace reelgrad {
 
-// While it lives, the card's context that the CUDA runtime and torch use is the calling thread's current one; at its end
-// it is the one that was: a host's thread may have another library's. Nothing on the CPU.
+// While it lives, the card's context that the CUDA runtime and torch use is the calling thread's current one; at its
+// end it is the one that was: a host's thread may have another library's. Nothing on the CPU.
 class CardContext {
  public:
   explicit CardContext(torch::Device device);

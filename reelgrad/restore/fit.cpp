@@ -57,9 +57,9 @@ std::int64_t peak_of(const TileFunction& function, torch::Device device, int cha
 
 }  // namespace
 
-FunctionMemory measure_memory(const TileFunction& function, torch::Device device, int channels) {
+FunctionMemory measure_memory(const TileFunction& function, torch::Device device, int channels, int side) {
   const int multiple = function.info.size_multiple;
-  const int small = function.info.fixed_px > 0 ? function.info.fixed_px : round_up(192, multiple);
+  const int small = function.info.fixed_px > 0 ? function.info.fixed_px : round_up(side, multiple);
   const double pixels = static_cast<double>(small) * small;
   // The first call has what is allocated once, too.
   const auto first = static_cast<double>(peak_of(function, device, channels, small));

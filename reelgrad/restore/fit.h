@@ -14,8 +14,8 @@ struct FunctionMemory {
   double fixed = 0, per_pixel = 0;
 };
 
-// Runs it on the current stream, on tiles with `channels` of two sizes.
-FunctionMemory measure_memory(const TileFunction& function, torch::Device device, int channels);
+// Runs it on the current stream, on tiles with `channels` of about `side` pixels and twice that.
+FunctionMemory measure_memory(const TileFunction& function, torch::Device device, int channels, int side);
 
 struct FitRequest {
   NetworkInfo info;

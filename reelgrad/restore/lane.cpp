@@ -8,21 +8,20 @@ namespace reelgrad {
 
 Lane::Lane(std::shared_ptr<const TileFunction> function, torch::Device device, bool capture)
     : function_(std::move(function)), device_(device), captured_(function_, device, capture) {
-  if (device.is_cuda()) stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index());
+  if (device.is_cuda()) stream_.emplace(device);
 }
 
 Lane::~Lane() {
-  // A card that has failed has told its user already.
-  if (stream_ && cudaStreamSynchronize(stream_->stream()) != cudaSuccess) cudaGetLastError();
+  if (stream_) stream_->wait();
 }
 
 Lane::Turn::Turn(Lane& lane) : lane_(lane) {
-  if (lane.stream_) stream_.emplace(*lane.stream_);
+  if (lane.stream_) stream_.emplace(lane.stream_->get());
 }
 
 Lane::Turn::~Turn() {
   // Whatever happened: frames that the card still reads are about to go.
-  if (lane_.stream_ && cudaStreamSynchronize(lane_.stream_->stream()) != cudaSuccess) cudaGetLastError();
+  if (lane_.stream_) lane_.stream_->wait();
 }
 
 Lane::Shape Lane::input_shape(int tiles) const {

@@ -1,13 +1,13 @@
 #pragma once
 #include <c10/core/InferenceMode.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include <memory>
 #include <optional>
 
 #include "reelgrad/restore/area_plan.h"
 #include "reelgrad/restore/captured_function.h"
+#include "reelgrad/restore/card_stream.h"
 #include "reelgrad/restore/row_sink.h"
 #include "reelgrad/restore/row_window.h"
 #include "reelgrad/restore/tile_source.h"
@@ -53,7 +53,7 @@ class Lane {
 
   std::shared_ptr<const TileFunction> function_;
   torch::Device device_;
-  std::optional<c10::cuda::CUDAStream> stream_;  // of a card
+  std::optional<CardStream> stream_;  // of a card
   CapturedFunction captured_;
   AreaPlan plan_;
   int channels_ = 0;

@@ -7,7 +7,7 @@
 
 namespace reelgrad {
 
-torch::ScalarType resolve_precision(const std::string& precision, torch::Device device) {
+torch::ScalarType restoring_type(const std::string& precision, torch::Device device) {
   const bool on_card = device.is_cuda();
   if (precision == "auto") return on_card ? torch::kHalf : torch::kFloat;
   if (precision == "fp32") return torch::kFloat;

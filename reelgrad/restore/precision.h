@@ -6,7 +6,7 @@
 namespace reelgrad {
 
 // auto | fp32 | fp16 | bf16. Throws usage for one that the device cannot do.
-torch::ScalarType resolve_precision(const std::string& precision, torch::Device device);
+torch::ScalarType restoring_type(const std::string& precision, torch::Device device);
 std::string precision_name(torch::ScalarType type);
 
 }  // namespace reelgrad

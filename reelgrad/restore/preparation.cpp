@@ -12,9 +12,11 @@
 #include "reelgrad/base/log.h"
 #include "reelgrad/kernels/conversion.h"
 #include "reelgrad/nn/weights.h"
+#include "reelgrad/restore/card_stream.h"
 #include "reelgrad/restore/color_plan.h"
 #include "reelgrad/restore/fit.h"
 #include "reelgrad/restore/overlap_measure.h"
+#include "reelgrad/train/out_of_memory.h"
 
 namespace reelgrad {
 namespace {
@@ -22,6 +24,7 @@ namespace {
 constexpr int kBicubicReach = 2;
 constexpr int kWholePictureOverlap = 64;  // of networks that no overlap suffices
 constexpr double kPlannedShare = 0.92;    // of a budget: the allocator rounds up
+constexpr int kMeasuredPx = 192;          // the side of tiles that memory is measured on
 constexpr std::int64_t kLeftFree = std::int64_t{256} << 20;
 
 // Which restores colours beside luma does not depend on what a frame says.
@@ -57,19 +60,42 @@ std::shared_ptr<const TileFunction> make_function(const Setup& setup, const Want
   return std::make_shared<TileFunction>(function);
 }
 
-int measured_overlap(Setup& setup) {
-  if (setup.measured_overlap) return *setup.measured_overlap;
-  setup.measured_overlap = known_overlap(setup.weights_hash);
-  if (setup.measured_overlap) return *setup.measured_overlap;
+// On the network's device, in float32. Nullopt where it cannot be told, or memory does not suffice for that.
+std::optional<int> try_to_measure(const Setup& setup) {
   const torch::Device device = setup.options.device;
   if (setup.type != torch::kFloat32) place_network(*setup.network, device, torch::kFloat32);
-  const std::optional<int> measured = measure_overlap(*setup.network);
+  std::optional<int> overlap;
+  try {
+    overlap = measure_overlap(*setup.network);
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error, device)) throw;
+  }
   if (setup.type != torch::kFloat32) place_network(*setup.network, device, setup.type);
-  const int radius = round_up(setup.info.receptive_radius_px, setup.info.size_multiple);
-  const int otherwise = setup.info.whole_picture ? round_up(kWholePictureOverlap, setup.info.size_multiple) : radius;
-  setup.measured_overlap = measured.value_or(otherwise);
-  keep_overlap(setup.weights_hash, *setup.measured_overlap);
+  return overlap;
+}
+
+int measured_overlap(Setup& setup) {
+  if (!setup.measured_overlap) setup.measured_overlap = known_overlap(setup.weights_hash);
+  if (setup.measured_overlap) return *setup.measured_overlap;
+  setup.measured_overlap = try_to_measure(setup);
+  if (setup.measured_overlap) {
+    keep_overlap(setup.weights_hash, *setup.measured_overlap);
+  } else {
+    const int enough = setup.info.whole_picture ? kWholePictureOverlap : setup.info.receptive_radius_px;
+    setup.measured_overlap = round_up(enough, setup.info.size_multiple);
+  }
   return *setup.measured_overlap;
+}
+
+// Of as large tiles as memory allows.
+FunctionMemory measured_memory(const TileFunction& function, torch::Device device, int channels) {
+  for (int side = kMeasuredPx;; side /= 2) {
+    try {
+      return measure_memory(function, device, channels, side);
+    } catch (const std::exception& error) {
+      if (!is_out_of_memory(error, device) || side <= kSmallestTilePx) throw;
+    }
+  }
 }
 
 // What tiles of this function must share; `function` also enlarges by bicubic where it blends or keeps chroma.
@@ -129,12 +155,12 @@ Fit fit_on_card(Setup& setup, const TileFunction& function, const Wanted& wanted
                      .output = wanted.output,
                      .streams = limits.lanes > 0 ? limits.lanes : setup.options.streams};
   {
-    const c10::cuda::CUDAStreamGuard stream(c10::cuda::getStreamFromPool(false, device.index()));
+    const CardStream stream(device);
+    const c10::cuda::CUDAStreamGuard guard(stream.get());
     const c10::InferenceMode inference;
-    request.memory = measure_memory(function, device, channels);
-    c10::cuda::getCurrentCUDAStream(device.index()).synchronize();
+    request.memory = measured_memory(function, device, channels);
   }
-  c10::cuda::CUDACachingAllocator::emptyCache();
+  return_unused_memory();
   request.budget = budget_of(setup, less);
   Fit fit = fit_area(request);
   if (fit.area.whole()) return fit;
@@ -216,7 +242,7 @@ std::unique_ptr<Prepared> prepare_for(Setup& setup, const Wanted& wanted, const 
     if (over <= 0) return prepared;
     less += over + over / 4;
     prepared.reset();
-    c10::cuda::CUDACachingAllocator::emptyCache();
+    return_unused_memory();
   }
 }
 

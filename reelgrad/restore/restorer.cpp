@@ -1,6 +1,5 @@
 #include "reelgrad/restore/restorer.h"
 
-#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
 #include <torch/torch.h>
@@ -81,7 +80,7 @@ struct Restorer::Impl {
     setup.options.device = with_index(setup.options.device);
     const torch::Device device = setup.options.device;
     check_options(setup.options, setup.info, spec.arch);
-    setup.type = resolve_precision(setup.options.precision, device);
+    setup.type = restoring_type(setup.options.precision, device);
     setup.reserved_before = reserved_bytes(device);
     setup.network->eval();
     if (setup.options.overlap_px == RestoreOptions::kMeasured) setup.weights_hash = weights_hash(*setup.network);
@@ -94,7 +93,7 @@ struct Restorer::Impl {
       const CardContext context(device());
       prepared.reset();
       setup.network.reset();
-      if (device().is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
+      if (device().is_cuda()) return_unused_memory();
     } catch (const std::exception&) {
       // A card that has failed has told its user already.
     }
@@ -145,7 +144,7 @@ struct Restorer::Impl {
 
   void release() {
     prepared.reset();
-    if (device().is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
+    if (device().is_cuda()) return_unused_memory();
   }
 
   void take_less(const Wanted& wanted, const std::string& reason) {

@@ -9,8 +9,8 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/restore/restorer.h"
-#include "reelgrad/restore/test_pictures.h"
 #include "reelgrad/restore/test_networks.h"
+#include "reelgrad/restore/test_pictures.h"
 
 namespace reelgrad {
 namespace {
@@ -81,7 +81,9 @@ TEST(RestorerCalls, ANetworkOfAllFramesGivesItsWindow) {
 TEST(RestorerCalls, TheNoiseLevelIsANumberOrAPicture) {
   const std::vector<OwnedPicture> clip = clip_of_noise(VideoFormat{}, 20, 12, 1);
   const RestoreCall call = call_for(clip, 0, 1);
-  const auto level_of = [](const std::string& picture) { return static_cast<int>(static_cast<unsigned char>(picture[0])); };
+  const auto level_of = [](const std::string& picture) {
+    return static_cast<int>(static_cast<unsigned char>(picture[0]));
+  };
   Restorer own(std::make_shared<NoiseLevelShower>(), NetworkSpec{}, {});
   EXPECT_EQ(level_of(restored(own, call)), 7);
   Restorer number(std::make_shared<NoiseLevelShower>(), NetworkSpec{}, {.sigma = 25.0});
@@ -97,7 +99,8 @@ TEST(RestorerCalls, TheNoiseLevelIsANumberOrAPicture) {
     RestoreCall with_map = call;
     with_map.sigma = map.view();
     const std::string shown = restored(any, with_map);
-    for (int x = 0; x < 20; ++x) EXPECT_EQ(static_cast<int>(static_cast<unsigned char>(shown[static_cast<std::size_t>(x)])), x);
+    for (int x = 0; x < 20; ++x)
+      EXPECT_EQ(static_cast<int>(static_cast<unsigned char>(shown[static_cast<std::size_t>(x)])), x);
     EXPECT_EQ(level_of(restored(any, call)), 25);
   }
   try {

@@ -92,8 +92,8 @@ TEST_F(RestorerLanesGpuTest, WindowsAreTheSameFromManyThreads) {
     RestoreCall call{.clip = "clip"};
     for (std::int64_t i = static_cast<std::int64_t>(n) - 2; i <= static_cast<std::int64_t>(n) + 2; ++i) {
       const auto clamped = std::clamp<std::int64_t>(i, 0, 39);
-      call.window.push_back({clip[static_cast<std::size_t>(clamped)].view(),
-                             numbered ? std::optional(clamped) : std::nullopt});
+      call.window.push_back(
+          {clip[static_cast<std::size_t>(clamped)].view(), numbered ? std::optional(clamped) : std::nullopt});
     }
     OwnedPicture out(kYuv420, 96, 64);
     by.restore(call, {out.mutable_view()});
@@ -154,7 +154,8 @@ TEST_F(RestorerLanesGpuTest, KeepsItsBudget) {
   struct Case {
     int width, height, budget_mb;
   };
-  for (const auto& [width, height, budget_mb] : {Case{1920, 1080, 1000}, Case{1920, 1080, 4000}, Case{7680, 4320, 2048}}) {
+  for (const auto& [width, height, budget_mb] :
+       {Case{1920, 1080, 1000}, Case{1920, 1080, 4000}, Case{7680, 4320, 2048}}) {
     c10::cuda::CUDACachingAllocator::emptyCache();
     const std::int64_t before = used_bytes();
     Restorer restorer(compact_for_lanes(64, 16), NetworkSpec{},
