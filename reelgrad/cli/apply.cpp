@@ -119,23 +119,25 @@ VideoWriter open_writer(ApplyArguments& arguments, const Script& script, const C
   return VideoWriter(options);
 }
 
+std::string interrupted_text(const VideoWriter& writer) {
+  if (writer.finished_frames() == 0) return "interrupted; no file was written";
+  return fmt::format("interrupted; {} frames are kept in finished segments, and the same command goes on after them",
+                     writer.finished_frames());
+}
+
 void restore_and_write(ApplyArguments& arguments, RestorerSession& session, const Clip& clip, FrameRange range,
                        VideoWriter& writer) {
   const std::int64_t done = writer.finished_frames();
-  if (done > 0) log::info(fmt::format("{} frames are in finished segments: going on with the next", done));
+  if (done > 0) log::info(fmt::format("{} frames are in finished segments: going on after them", done));
   range.begin += done;
   arguments.windows.segments = session.outputs() > 1;
   try {
     restore_frames(session, clip, range, arguments.windows, writer, {arguments.writer.width, arguments.writer.height});
+    writer.finish();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::interrupted) throw;
-    const bool kept = writer.finished_frames() > 0;
-    throw Error(error.kind(), kept ? fmt::format("interrupted; {} frames are kept in finished segments, and the same "
-                                                 "command goes on with the next",
-                                                 writer.finished_frames())
-                                   : "interrupted; no file was written");
+    throw Error(error.kind(), interrupted_text(writer));
   }
-  writer.finish();
 }
 
 void apply(ApplyArguments& arguments) {

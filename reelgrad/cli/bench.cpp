@@ -202,6 +202,7 @@ void add_bench(CLI::App& app) {
   train->add_option("--python", arguments->python, "Python with PyTorch; default: the one beside torch");
   train->add_flag("--json", arguments->json, "Rows as JSON");
   train->callback([arguments] { print_rows(measure(*arguments), arguments->json); });
+  add_bench_apply(*command);
   add_bench_models(*command);
 }
 

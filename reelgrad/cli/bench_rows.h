@@ -27,5 +27,6 @@ std::string program_failure(const std::string& what, const ProcessResult& result
 std::string bench_python(const std::string& asked);
 
 void add_bench_models(CLI::App& bench);
+void add_bench_apply(CLI::App& bench);
 
 }  // namespace reelgrad::cli

@@ -205,7 +205,7 @@ void add_encoding(Arguments& args, const VideoWriterOptions& options, const Enco
 
 void add_container(Arguments& args, const VideoWriterOptions& options, const EncoderPlan& plan) {
   add(args, plan.kept.output);
-  // Chapters beyond the part that is written end with it; half a frame more keeps its last frame.
+  // Chapters end with the part that is written. A little more, so that rounding costs no frame.
   if (!options.kept.file.empty() && !options.kept.whole) {
     add(args, {"-t", fmt::format("{:.6f}", options.kept.duration_s + 0.001)});
   }

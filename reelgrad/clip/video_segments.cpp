@@ -9,6 +9,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/mapped_file.h"
+#include "reelgrad/base/signals.h"
 #include "reelgrad/base/text.h"
 
 namespace reelgrad {
@@ -163,6 +164,7 @@ void VideoSegments::join() const {
   PendingFile file(options_.output);
   PipedProcess process(join_command(options_, plan_, file.path()));
   for (std::size_t i = 0; i < segments_.size(); ++i) {
+    if (stop_requested()) throw Error(ErrorKind::interrupted, "interrupted");
     const MappedFile segment(file_of(i));
     write_to_ffmpeg(process, segment.bytes().subspan(i == 0 ? 0 : kNutFileIdBytes), options_.output);
   }

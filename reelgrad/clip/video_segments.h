@@ -28,7 +28,8 @@ class VideoSegments {
 
   std::int64_t finished_frames() const { return finished_frames_; }
   void write(const FrameView& frame, Rational duration);
-  // Joins all of them into options.output and removes the folder.
+  // Joins all of them into options.output and removes the folder. Throws interrupted, with all kept, when a stop is
+  // asked for.
   void finish();
 
  private:

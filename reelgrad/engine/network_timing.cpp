@@ -33,7 +33,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kCardWarmUps = 5;  // libraries choose their kernels, and the step is captured
-constexpr double kMostRuns = 5000;
+constexpr double kMostTimedRuns = 5000;
 
 // People's work on a card; on the CPU something that ends.
 TimingResult measured_sizes(torch::Device device, bool quick) {
@@ -76,7 +76,7 @@ double mean_seconds(torch::Device device, double least_seconds, const std::funct
   };
   for (int i = 0; i < (device.is_cuda() ? kCardWarmUps : 1); ++i) work();
   const double once = std::max(timed(1), 1e-6);
-  const int runs = static_cast<int>(std::clamp(least_seconds / once, 1.0, kMostRuns));
+  const int runs = static_cast<int>(std::clamp(least_seconds / once, 1.0, kMostTimedRuns));
   return timed(runs) / runs;
 }
 

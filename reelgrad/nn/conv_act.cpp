@@ -1,17 +1,18 @@
 #include "reelgrad/nn/conv_act.h"
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/nn/architecture_tools.h"
+#include "reelgrad/nn/own_conv.h"
 
 namespace reelgrad {
+namespace {
 
-torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
-                          Activation activation, const torch::Tensor& slope) {
-  const torch::Tensor z = at::conv2d(input, weight, bias, /*stride=*/1, /*padding=*/1);
-  switch (activation) {
+torch::Tensor activated(const torch::Tensor& z, const ConvLayer& layer) {
+  switch (layer.activation) {
     case Activation::none:
       return z;
     case Activation::prelu:
-      return at::prelu(z, slope);
+      return at::prelu(z, layer.slope);
     case Activation::relu:
       return at::relu(z);
     case Activation::leaky_relu:
@@ -26,6 +27,33 @@ torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::Tensor& weigh
       return at::sigmoid(z);
   }
   fail("unknown activation");
+}
+
+torch::Tensor row_by_torch(torch::Tensor x, std::span<const ConvLayer> layers) {
+  for (const ConvLayer& layer : layers)
+    x = activated(at::conv2d(x, layer.weight, layer.bias, /*stride=*/1, /*padding=*/1), layer);
+  return x;
+}
+
+}  // namespace
+
+torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
+                          Activation activation, const torch::Tensor& slope) {
+  const ConvLayer layer{weight, bias, activation, slope};
+  return conv3x3_row(input, {&layer, 1});
+}
+
+torch::Tensor conv3x3_row(const torch::Tensor& input, std::span<const ConvLayer> layers) {
+  if (own_conv_takes(input, layers)) return own_conv(input, layers);
+  return row_by_torch(input, layers);
+}
+
+torch::Tensor conv3x3_row_shuffled(const torch::Tensor& input, std::span<const ConvLayer> layers,
+                                   const torch::Tensor& picture, int scale) {
+  const std::int64_t values = layers.back().weight.size(0);
+  if (values <= kOwnConvMostShuffled && own_conv_takes(input, layers))
+    return own_conv(input, layers, {.picture = picture, .scale = scale});
+  return at::pixel_shuffle(add_repeated(row_by_torch(input, layers), picture), scale);
 }
 
 }  // namespace reelgrad

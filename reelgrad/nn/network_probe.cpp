@@ -152,7 +152,7 @@ int measure_size_multiple(Network& network, const PictureShape& shape, const std
 }
 
 std::optional<int> measure_fixed_size(Network& network, const PictureShape& shape) {
-  for (const int side : {64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024}) {
+  for (const int side : kUsualSides) {
     if (tried(network, shape, side, side).fits()) return side;
   }
   return std::nullopt;

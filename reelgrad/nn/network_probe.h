@@ -21,6 +21,9 @@ struct PictureShape {
 // windows than `shape` says: with what it takes instead, where that can be found.
 int measure_size_multiple(Network& network, const PictureShape& shape, const std::string& what);
 
+// Of pictures that networks are traced with.
+inline constexpr int kUsualSides[] = {64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024};
+
 // The side of the square that a network takes and nothing else, as a script that was traced may: one of the usual
 // sizes; nullopt: none of them.
 std::optional<int> measure_fixed_size(Network& network, const PictureShape& shape);

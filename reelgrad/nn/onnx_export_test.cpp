@@ -135,7 +135,8 @@ TEST_P(OnnxArchitectureTest, IsOurs) {
   const std::int64_t least = std::max<std::int64_t>(16 / multiple, 1) * multiple;
   const InputSize size{least + multiple, least + 3 * multiple};
   cases.add("static", small_model(*GetParam()), {.opset = onnx::kNewestOpset, .size = size});
-  cases.add("half", small_model(*GetParam()), {.half = true, .size = size});
+  // A CPU takes half a minute for half precision in the one network that cannot be made small.
+  if (GetParam()->name != "tscunet") cases.add("half", small_model(*GetParam()), {.half = true, .size = size});
   try {
     cases.add("dynamic", small_model(*GetParam()), {});
   } catch (const Error& error) {

@@ -1,13 +1,13 @@
 """Reference for spandrel_testing.cpp: what spandrel makes of a network that we wrote.
 
-usage: spandrel_reference.py FOLDER --strict|--renames|SCRIPT.py [--one-way]
+usage: spandrel_reference.py FOLDER --strict|--renames|SCRIPT.py [--large]
 Reads FOLDER/model.safetensors and FOLDER/input.safetensors ("input", "weights"); writes FOLDER/facts.json (what spandrel
 takes it for, and its operations on "input"),
 FOLDER/output.safetensors ("output" in evaluation; in training and float64 "gradient.KEY" of the sum of output times
 weights; "output_of_theirs") and FOLDER/theirs.safetensors, spandrel's network with random weights of its own.
 --renames: spandrel's keys are not the file's.
 SCRIPT.py: its network(state) makes the module, and says its scale, in the place of spandrel.
---one-way: without the random weights of its own.
+--large: gradients in float32, and without the random weights of its own.
 """
 import json
 import pathlib
@@ -61,7 +61,7 @@ def load(file, how, given):
     return descriptor.model, descriptor.architecture.id, descriptor.scale
 
 
-def main(folder, how, one_way):
+def main(folder, how, large):
     torch.manual_seed(11)
     inputs = safetensors.torch.load_file(folder / "input.safetensors")
     given = safetensors.torch.load_file(folder / "model.safetensors")
@@ -74,15 +74,16 @@ def main(folder, how, one_way):
 
     for parameter in network.parameters():
         parameter.requires_grad_(True)
-    network.double().train()
+    kind = torch.float32 if large else torch.float64
+    network.to(kind).train()
     for module in network.modules():
         if type(module).__name__ == "DropPath":
             module.eval()
-    (network(inputs["input"].double()) * inputs["weights"].double()).sum().backward()
+    (network(inputs["input"].to(kind)) * inputs["weights"].to(kind)).sum().backward()
     for key, parameter in network.named_parameters():
         if parameter.grad is not None:
             results["gradient." + key] = parameter.grad.contiguous()
-    if not one_way:
+    if not large:
         network.float()
         with torch.no_grad():
             for parameter in network.parameters():
@@ -93,4 +94,4 @@ def main(folder, how, one_way):
     safetensors.torch.save_file(results, folder / "output.safetensors")
 
 
-main(pathlib.Path(sys.argv[1]), sys.argv[2], "--one-way" in sys.argv)
+main(pathlib.Path(sys.argv[1]), sys.argv[2], "--large" in sys.argv)

@@ -45,10 +45,11 @@ double largest_distance(const torch::Tensor& a, const torch::Tensor& b) {
 }
 
 // In the mode that the network is in.
-void expect_gradients(Network& network, const TensorMap& inputs, const TensorMap& expected, double tolerance) {
-  network.to(torch::kFloat64);
+void expect_gradients(Network& network, const TensorMap& inputs, const TensorMap& expected, torch::ScalarType type,
+                      double tolerance) {
+  network.to(type);
   network.zero_grad();
-  (network.forward(inputs.at("input").to(torch::kFloat64)) * inputs.at("weights").to(torch::kFloat64)).sum().backward();
+  (network.forward(inputs.at("input").to(type)) * inputs.at("weights").to(type)).sum().backward();
   std::size_t compared = 0;
   for (const auto& item : network.named_parameters()) {
     const auto reference = expected.find(fmt::format("gradient.{}", item.key()));
@@ -86,7 +87,7 @@ void expect_agrees(const SpandrelCase& wanted, const std::string& how) {
 
   std::vector<std::string> argv{REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/nn/spandrel_reference.py",
                                 folder.path().string(), how};
-  if (wanted.one_way) argv.emplace_back("--one-way");
+  if (wanted.large) argv.emplace_back("--large");
   const ProcessResult result = run_process(argv, std::chrono::minutes(4));
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto facts = nlohmann::json::parse(read_file(folder / "facts.json"));
@@ -105,7 +106,7 @@ void expect_agrees(const SpandrelCase& wanted, const std::string& how) {
     EXPECT_DOUBLE_EQ(count_flops([&] { output = ours.network->forward(inputs.at("input")); }), facts.at("flops"));
     EXPECT_LE(largest_distance(output, expected.at("output")), 1e-5);
   }
-  if (!wanted.one_way) {
+  if (!wanted.large) {
     const torch::NoGradGuard no_grad;
     const Model theirs = load_model(folder / "theirs.safetensors");
     EXPECT_LE(largest_distance(theirs.network->forward(inputs.at("input")), expected.at("output_of_theirs")), 1e-5);
@@ -116,7 +117,8 @@ void expect_agrees(const SpandrelCase& wanted, const std::string& how) {
   const auto trained = make_network(spec);
   load_strict(*trained, state_dict(*ours.network), "the weights");
   trained->train(!wanted.drops_paths);
-  expect_gradients(*trained, inputs, expected, wanted.gradient_tolerance);
+  expect_gradients(*trained, inputs, expected, wanted.large ? torch::kFloat32 : torch::kFloat64,
+                   wanted.gradient_tolerance);
 }
 
 }  // namespace

@@ -205,8 +205,6 @@ std::int64_t reserved_bytes(torch::Device device) {
 
 std::unique_ptr<Prepared> prepare_for(Setup& setup, const Wanted& wanted, const Limits& limits) {
   check_formats(setup, wanted);
-  c10::cuda::OptionalCUDAGuard guard;
-  if (setup.options.device.is_cuda()) guard.set_device(setup.options.device);
   constexpr int kAttempts = 4;
   std::int64_t less = 0;
   for (int attempt = 1;; ++attempt) {

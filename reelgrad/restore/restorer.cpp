@@ -1,8 +1,7 @@
 #include "reelgrad/restore/restorer.h"
 
-#include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -16,6 +15,7 @@
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/frames/convert.h"
 #include "reelgrad/frames/gpu_plane_import.h"
+#include "reelgrad/restore/card_context.h"
 #include "reelgrad/restore/color_plan.h"
 #include "reelgrad/restore/fit.h"
 #include "reelgrad/restore/overlap_measure.h"
@@ -86,6 +86,18 @@ struct Restorer::Impl {
     setup.network->eval();
     if (setup.options.overlap_px == RestoreOptions::kMeasured) setup.weights_hash = weights_hash(*setup.network);
     place_network(*setup.network, device, setup.type);
+  }
+
+  // The card's memory goes back to the system: another restorer may never come.
+  ~Impl() {
+    try {
+      const CardContext context(device());
+      prepared.reset();
+      setup.network.reset();
+      if (device().is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
+    } catch (const std::exception&) {
+      // A card that has failed has told its user already.
+    }
   }
 
   torch::Device device() const { return setup.options.device; }
@@ -249,8 +261,7 @@ struct Restorer::Impl {
 
   ColorProps restore(const RestoreCall& call, const std::vector<MutableFrameView>& outs) {
     check_call(call, outs);
-    c10::cuda::OptionalCUDAGuard guard;
-    if (device().is_cuda()) guard.set_device(device());
+    const CardContext context(device());
     const RestoreFrame& middle = call.window[call.window.size() / 2];
     const FrameView& view = middle.view;
     const ColorSpec in =
@@ -271,8 +282,7 @@ struct Restorer::Impl {
     const bool windowed = info.window > 1;
     TORCH_CHECK(input.dim() == (windowed ? 4 : 3), "the network wants ", windowed ? "[T, C, H, W]" : "[C, H, W]",
                 ", got ", input.sizes());
-    c10::cuda::OptionalCUDAGuard guard;
-    if (device().is_cuda()) guard.set_device(device());
+    const CardContext context(device());
     const std::int64_t height = input.size(-2), width = input.size(-1);
     // Made outside of inference mode, so that callers may work in place on it.
     const torch::Tensor out =
@@ -298,6 +308,7 @@ Restorer::Restorer(std::shared_ptr<Network> network, const NetworkSpec& spec, Re
     : impl_(std::make_shared<Impl>(std::move(network), spec, std::move(options))) {}
 
 void Restorer::prepare(const RestoreShape& shape) {
+  const CardContext context(impl_->device());
   impl_->with_prepared(impl_->wanted_of(shape, /*noise_map=*/false), [](Prepared&) {});
 }
 

@@ -16,9 +16,6 @@
 namespace reelgrad {
 namespace {
 
-constexpr int kSamples = 2;
-constexpr int kSteps = 4;  // of which a graph replays two
-
 NetworkSpec twice_or_same_size(const Architecture& row) {
   const auto scales = find_architecture(row.name)->scales;
   return test::small_spec(row, scales[std::min<std::size_t>(1, scales.size() - 1)]);
@@ -34,17 +31,11 @@ torch::Tensor pictures_for(const NetworkInfo& info, int count, std::uint64_t see
   return torch::rand(shape, at::detail::createCPUGenerator(seed));
 }
 
-Config training_config_of(const NetworkSpec& spec) {
-  Config config = test::small_config();
-  config.run.steps = kSteps;
-  config.data.batch = kSamples;
-  config.data.window = spec.window;
-  config.model = {.arch = spec.arch, .scale = spec.scale, .options = spec.options};
-  return config;
-}
-
 class ArchitectureGpuTest : public testing::TestWithParam<const Architecture*> {
  protected:
+  static constexpr int kSamples = 2;
+  static constexpr int kSteps = 4;  // of which a graph replays two
+
   void SetUp() override {
     if (!test::has_card()) GTEST_SKIP() << "no CUDA card";
     stream_.emplace(c10::cuda::getStreamFromPool(false, 0));
@@ -62,6 +53,15 @@ class ArchitectureGpuTest : public testing::TestWithParam<const Architecture*> {
 
   NetworkSpec spec() const { return twice_or_same_size(*GetParam()); }
 
+  Config config() const {
+    Config config = test::small_config();
+    config.run.steps = kSteps;
+    config.data.batch = kSamples;
+    config.data.window = spec().window;
+    config.model = {.arch = spec().arch, .scale = spec().scale, .options = spec().options};
+    return config;
+  }
+
   // What the network, its optimizer and the meter hold after the steps.
   template <class StepType>
   NamedTensors trained(Precision precision, const CheckpointPlan& checkpointing) const {
@@ -72,7 +72,7 @@ class ArchitectureGpuTest : public testing::TestWithParam<const Architecture*> {
         torch::rand({kSamples, info.out_channels, inputs.size(-2) * info.scale, inputs.size(-1) * info.scale},
                     at::detail::createCPUGenerator(3))
             .to(card_);
-    test::StepSetup setup(training_config_of(spec()), network, card_, precision, /*initial_scale=*/1024);
+    test::StepSetup setup(config(), network, card_, precision, /*initial_scale=*/1024);
     setup.loss.set_checkpointing(checkpointing);
     test::FixedBatches batches(inputs, targets, kSamples);
     StepType step(setup.ops, batches, MicroBatches(kSamples, 1));

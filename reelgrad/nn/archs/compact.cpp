@@ -35,12 +35,9 @@ class Compact : public Network {
   std::vector<NetworkSegment> segments() override;  // one a convolution; the input passes along to the last
 
  private:
-  struct Layer {
-    torch::Tensor weight, bias, slope;  // slope undefined but for prelu
-  };
-  Layer layer(std::size_t index) const;
+  ConvLayer layer(std::size_t index) const;  // index in body_
   torch::Tensor run_layer(std::size_t index, const torch::Tensor& x) const;
-  torch::Tensor assemble(const torch::Tensor& subpixels, const torch::Tensor& input) const;
+  torch::Tensor run_last(const torch::Tensor& x, const torch::Tensor& input) const;
 
   CompactOptions options_;
   torch::nn::ModuleList body_;
@@ -81,30 +78,30 @@ Compact::Compact(const CompactOptions& options) : options_(options) {
   register_module("body", body_);
 }
 
-Compact::Layer Compact::layer(std::size_t index) const {
+ConvLayer Compact::layer(std::size_t index) const {
   const auto& conv = *body_->ptr<torch::nn::Conv2dImpl>(index);
-  Layer layer{conv.weight, conv.bias, {}};
   const bool last = index + 1 == body_->size();
-  if (!last && options_.activation == Activation::prelu) {
-    layer.slope = body_->ptr<torch::nn::PReLUImpl>(index + 1)->weight;
-  }
+  ConvLayer layer{.weight = conv.weight, .bias = conv.bias};
+  if (last) return layer;
+  layer.activation = options_.activation;
+  if (options_.activation == Activation::prelu) layer.slope = body_->ptr<torch::nn::PReLUImpl>(index + 1)->weight;
   return layer;
 }
 
 torch::Tensor Compact::run_layer(std::size_t index, const torch::Tensor& x) const {
-  const bool last = index + 1 == body_->size();
-  const Layer l = layer(index);
-  return conv3x3_act(x, l.weight, l.bias, last ? Activation::none : options_.activation, l.slope);
+  const ConvLayer one = layer(index);
+  return conv3x3_row(x, {&one, 1});
 }
 
-torch::Tensor Compact::assemble(const torch::Tensor& subpixels, const torch::Tensor& input) const {
-  return at::pixel_shuffle(add_repeated(subpixels, input), options_.scale);
+torch::Tensor Compact::run_last(const torch::Tensor& x, const torch::Tensor& input) const {
+  const ConvLayer last = layer(body_->size() - 1);
+  return conv3x3_row_shuffled(x, {&last, 1}, input, options_.scale);
 }
 
 torch::Tensor Compact::forward(torch::Tensor input) {
-  torch::Tensor x = input;
-  for (std::size_t i = 0; i < body_->size(); i += 2) x = run_layer(i, x);
-  return assemble(x, input);
+  std::vector<ConvLayer> layers;
+  for (std::size_t i = 0; i < body_->size(); i += 2) layers.push_back(layer(i));
+  return conv3x3_row_shuffled(input, layers, input, options_.scale);
 }
 
 std::vector<NetworkSegment> Compact::segments() {
@@ -114,7 +111,7 @@ std::vector<NetworkSegment> Compact::segments() {
   for (std::size_t i = 2; i < last; i += 2) {
     list.emplace_back([this, i](const Tensors& in) { return Tensors{run_layer(i, in[0]), in[1]}; });
   }
-  list.emplace_back([this, last](const Tensors& in) { return Tensors{assemble(run_layer(last, in[0]), in[1])}; });
+  list.emplace_back([this](const Tensors& in) { return Tensors{run_last(in[0], in[1])}; });
   return list;
 }
 

@@ -1,0 +1,171 @@
+// One block a multiprocessor. A producer thread brings tiles; two warpgroups take them in turns, so that one multiplies
+// while the other rounds and stores. Output channels are the rows of the tensor cores' result and pixels its columns.
+// The result goes back to where the tile's input was, and from there to memory.
+#include <algorithm>
+
+#include "reelgrad/kernels/cuda/conv/activation.h"
+#include "reelgrad/kernels/cuda/conv/launch.h"
+#include "reelgrad/kernels/cuda/conv/tile.h"
+#include "reelgrad/kernels/cuda/conv/wgmma.h"
+
+namespace reelgrad::cuda {
+namespace conv {
+namespace {
+
+constexpr int kBuffers = 3;  // tiles under way: with two, loads are waited for
+constexpr int kThreads = 3 * kWarpgroup;
+constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;  // of 168 at the start
+constexpr int kSharedBytes = kSwizzleBytes + kWeightBytes + kBuffers * kRimBuffer + 128;
+
+struct ForwardParams {
+  CUtensorMap x, y, z;
+  TileGrid tiles;
+  const std::byte* packed;
+  const float* bias;  // then the slopes
+  int blocks;         // of output channels
+  ConvActivation activation;
+  bool keep_z;
+};
+
+// Named barriers: whose turn it is to multiply; a warpgroup among itself.
+constexpr int kTurn = 1, kAmong = 3;
+
+template <class T, class Function>
+__device__ __forceinline__ void write_tile(const float (&d)[128], std::uint32_t to, float2 bias, float2 slope,
+                                           Function) {
+#pragma unroll
+  for (int j = 0; j < kFragments; ++j) {
+    std::uint32_t out[4];
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      const float b = q % 2 == 0 ? bias.x : bias.y, s = q % 2 == 0 ? slope.x : slope.y;
+      out[q] = joined<T>(Function::value(d[8 * j + 2 * q] + b, s), Function::value(d[8 * j + 2 * q + 1] + b, s));
+    }
+    ptx::store_transposed(to + j * kFragmentPixels * kPixelBytes, out);
+  }
+}
+
+template <class T, int kSteps>
+__global__ void __launch_bounds__(kThreads, 1) forward_kernel(const __grid_constant__ ForwardParams p) {
+  extern __shared__ std::uint8_t shared_bytes[];
+  const std::uint32_t weights = (ptx::shared_address(shared_bytes) + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes;
+  const std::uint32_t buffers = weights + kWeightBytes, barriers = buffers + kBuffers * kRimBuffer;
+  const std::uint32_t full = barriers, empty = full + 8 * kBuffers, weights_full = empty + 8 * kBuffers;
+  const int group = threadIdx.x / kWarpgroup, thread = threadIdx.x % kWarpgroup;
+  const int block = static_cast<int>(blockIdx.x) % p.blocks;
+  const int first = static_cast<int>(blockIdx.x) / p.blocks, stride = static_cast<int>(gridDim.x) / p.blocks;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kBuffers; ++i) {
+      ptx::barrier_init(full + 8 * i, 1);
+      ptx::barrier_init(empty + 8 * i, 1);
+    }
+    ptx::barrier_init(weights_full, 1);
+    ptx::barrier_init_done();
+  }
+  __syncthreads();
+  ptx::wait_for_earlier_kernels();
+
+  if (group == 0) {
+    ptx::give_registers<kProducerRegisters>();
+    if (threadIdx.x != 0) return;
+    ptx::barrier_expect(weights_full, kWeightBytes);
+    ptx::load_bytes(weights, p.packed + block * kWeightBytes, kWeightBytes, weights_full);
+    int turn = 0;
+    for (int i = first; i < p.tiles.count; i += stride, ++turn) {
+      const int buffer = turn % kBuffers;
+      if (turn >= kBuffers) ptx::barrier_wait(empty + 8 * buffer, turn / kBuffers % 2 ^ 1);
+      const TileGrid::Tile tile = p.tiles.at(i);
+      ptx::barrier_expect(full + 8 * buffer, kRimBytes);
+      ptx::load_box(buffers + buffer * kRimBuffer, p.x, full + 8 * buffer, 0, tile.x - 1, tile.y - 1, tile.n);
+    }
+    return;
+  }
+
+  ptx::take_registers<kConsumerRegisters>();
+  const int me = group - 1;
+  const int channel = block * kConvBlock + thread / 32 * 16 + thread % 32 / 4;  // and the one 8 above
+  const float* const slopes = p.bias + p.blocks * kConvBlock;
+  const float2 bias{p.bias[channel], p.bias[channel + 8]}, slope{slopes[channel], slopes[channel + 8]};
+  const std::uint32_t offset = fragment_offset(thread);
+  float d[128];
+  ptx::barrier_wait(weights_full, 0);
+  int turn = 0;
+  for (int i = first; i < p.tiles.count; i += stride, ++turn) {
+    if (turn % 2 != me) continue;
+    const int buffer = turn % kBuffers;
+    const std::uint32_t input = buffers + buffer * kRimBuffer;
+    ptx::barrier_wait(full + 8 * buffer, turn / kBuffers % 2);
+    if (turn > 0) ptx::sync(kTurn + me, 2 * kWarpgroup);
+    wgmma::begin();
+#pragma unroll
+    for (int tap = 0; tap < kTaps; ++tap) {
+      const std::uint32_t pixel = input + (tap / 3 * kRimWidth + tap % 3) * kPixelBytes;
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k)
+        wgmma::multiply<T>(d, wgmma::matrix(weights + tap * kTapBytes, 8 * kPixelBytes) + wgmma::moved(k * kStepBytes),
+                           wgmma::matrix(pixel, kRimRowBytes) + wgmma::moved(k * kStepBytes), tap + k > 0);
+    }
+    wgmma::commit();
+    ptx::arrive(kTurn + (me ^ 1), 2 * kWarpgroup);
+    wgmma::wait<0>();
+    ptx::sync(kAmong + me, kWarpgroup);  // the input has been read by all four warps: its place is free
+    const TileGrid::Tile tile = p.tiles.at(i);
+    if (p.keep_z) {
+      write_tile<T>(d, input + offset, bias, slope, None{});
+      ptx::fence_shared();
+      ptx::sync(kAmong + me, kWarpgroup);
+      if (thread == 0) {
+        ptx::store_box(p.z, input, block * kConvBlock, tile.x, tile.y, tile.n);
+        ptx::wait_stores_read();
+      }
+      ptx::sync(kAmong + me, kWarpgroup);
+    }
+    with_activation(p.activation, [&](auto function) { write_tile<T>(d, input + offset, bias, slope, function); });
+    ptx::fence_shared();
+    ptx::sync(kAmong + me, kWarpgroup);
+    if (thread == 0) {
+      ptx::store_box(p.y, input, block * kConvBlock, tile.x, tile.y, tile.n);
+      ptx::wait_stores_read();
+      ptx::barrier_arrive(empty + 8 * buffer);
+    }
+  }
+  if (thread == 0) ptx::wait_stores_done();
+}
+
+template <class T>
+auto kernel_for(int in) {
+  switch ((in + kStepChannels - 1) / kStepChannels) {
+    case 1:
+      return forward_kernel<T, 1>;
+    case 2:
+      return forward_kernel<T, 2>;
+    case 3:
+      return forward_kernel<T, 3>;
+    default:
+      return forward_kernel<T, 4>;
+  }
+}
+
+}  // namespace
+}  // namespace conv
+
+void conv3x3(const ConvForward& c, CUstream_st* stream) {
+  using namespace conv;
+  if (c.x.channels > kConvMostIn) fail("conv3x3: " + std::to_string(c.x.channels) + " input channels, at most 64");
+  ForwardParams params{};
+  params.x = rim_map(c.x, c.element);
+  params.y = tile_map(c.y, c.element);
+  params.keep_z = c.z.data != nullptr;
+  params.z = params.keep_z ? tile_map(c.z, c.element) : params.y;
+  params.tiles = tile_grid(c.x);
+  params.packed = static_cast<const std::byte*>(c.packed);
+  params.blocks = conv_blocks(c.y.channels, kConvBlock);
+  params.activation = c.activation;
+  params.bias = reinterpret_cast<const float*>(params.packed + params.blocks * kWeightBytes);
+  const int grid = std::max(1, std::min(params.tiles.count, multiprocessors() / params.blocks)) * params.blocks;
+  launch(c.element == ElementType::f16 ? kernel_for<__half>(c.x.channels) : kernel_for<__nv_bfloat16>(c.x.channels),
+         "conv3x3", dim3(static_cast<unsigned>(params.tiles.count == 0 ? 0 : grid)), kThreads, kSharedBytes, params,
+         stream);
+}
+
+}  // namespace reelgrad::cuda
