@@ -45,7 +45,19 @@ TEST(TscunetReference, GrayOnceWithoutAResidual) {
 }
 
 TEST(Tscunet, KeepsTheContract) {
-  test::expect_keeps_the_contract(tscunet_spec(2, {{"blocks", "2"}}));
+  test::expect_keeps_the_contract(tscunet_spec(2));
+}
+
+// What windows do not see is minus infinity in any type.
+TEST(Tscunet, ShiftsWindowsInHalfPrecision) {
+  torch::manual_seed(1);
+  const torch::NoGradGuard no_grad;
+  const auto network = make_network(tscunet_spec(1, {{"blocks", "2"}, {"noise", "false"}}));
+  const torch::Tensor clip = torch::rand({1, 5, 3, 16, 16});
+  const torch::Tensor expected = network->forward(clip);
+  network->to(torch::kBFloat16);
+  const torch::Tensor output = network->forward(clip.to(torch::kBFloat16)).to(torch::kFloat);
+  EXPECT_LE((output - expected).norm().item<double>(), 0.05 * expected.norm().item<double>());
 }
 
 TEST(Tscunet, IsRecognisedWithEveryOption) {
