@@ -10,6 +10,7 @@
 
 namespace reelgrad {
 
+class GpuCanvas;
 class GpuPicture;
 
 // One plane in host memory: rows of `stride_bytes`, of which only width × bytes_per_sample hold samples.
@@ -38,6 +39,7 @@ struct MutableFrameView {
   VideoFormat format;
   int width = 0, height = 0;
   std::array<MutablePlaneView, 3> planes;
+  const GpuCanvas* gpu = nullptr;  // the planes where they are in a card's memory: then there are none here
 };
 
 // A VapourSynth frame, shared and immutable. Copying is cheap; thread-safe as VapourSynth's reference counts are.

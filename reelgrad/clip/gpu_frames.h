@@ -71,12 +71,31 @@ class GpuFrameReader {
   virtual std::shared_ptr<const GpuPicture> read(GpuFrame frame) = 0;
 };
 
-// A card that frames are to come to.
+// The planes of a frame that is being made, for what writes them on the card. Valid as long as it lives.
+class GpuCanvas {
+ public:
+  GpuCanvas() = default;
+  GpuCanvas(const GpuCanvas&) = delete;
+  GpuCanvas& operator=(const GpuCanvas&) = delete;
+  virtual ~GpuCanvas() = default;
+};
+
+// Opens the frames that one filter makes.
+class GpuFrameWriter {
+ public:
+  virtual ~GpuFrameWriter() = default;
+  // Called on VapourSynth's threads, several at once. The frame has no semaphores and no owner, and is the caller's
+  // alone; whoever writes it is done with it before the caller goes on.
+  virtual std::shared_ptr<const GpuCanvas> open(const GpuFrame& frame) = 0;
+};
+
+// A card that frames are to come to, or to be made on.
 class GpuFrameTarget {
  public:
   virtual ~GpuFrameTarget() = default;
   virtual CardId card() const = 0;
   virtual std::unique_ptr<GpuFrameReader> open_reader() const = 0;
+  virtual std::unique_ptr<GpuFrameWriter> open_writer() const = 0;
 };
 
 }  // namespace reelgrad

@@ -30,6 +30,10 @@ class NoCard : public GpuFrameTarget {
     ADD_FAILURE() << "a reader was opened for a card that is not there";
     return nullptr;
   }
+  std::unique_ptr<GpuFrameWriter> open_writer() const override {
+    ADD_FAILURE() << "a writer was opened for a card that is not there";
+    return nullptr;
+  }
 };
 
 // Which depends on the machine: no Vulkan 1.4, no device, or other devices.

@@ -16,6 +16,7 @@ using VkPhysicalDevice = struct VkPhysicalDevice_T*;
 using VkDevice = struct VkDevice_T*;
 using VkBuffer = struct VkBuffer_T*;
 using VkSemaphore = struct VkSemaphore_T*;
+using VSGPUTimeline = struct VSGPUTimeline_T;
 constexpr std::size_t VK_UUID_SIZE = 16;
 constexpr std::size_t VK_LUID_SIZE = 8;
 constexpr int kOpaqueFd = 1;  // VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT, and the same bit for semaphores
@@ -101,9 +102,9 @@ struct Api {
     void (VS_CC *getVulkanFunctions)();
     void (VS_CC *lockVulkanQueue)();
     void (VS_CC *unlockVulkanQueue)();
-    void (VS_CC *newGPUVideoFrame)();
+    VSFrame* (VS_CC *newGPUVideoFrame)(const VSVideoFormat* format, int width, int height, const VSFrame* propSrc, VSCore* core);
     int (VS_CC *getGPUPlane)(const VSFrame* frame, int plane, VSVulkanPlaneInfo* info);
-    void (VS_CC *setGPUPlaneProducer)();
+    void (VS_CC *setGPUPlaneProducer)(const VSFrame* frame, int plane, VSGPUTimeline* timeline, uint64_t value);
     void (VS_CC *createGPUTimeline)();
     void (VS_CC *freeGPUTimeline)();
     void (VS_CC *addGPUTimelineRef)();

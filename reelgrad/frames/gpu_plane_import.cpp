@@ -18,25 +18,13 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
+#include "reelgrad/frames/gpu_plane_export.h"
+#include "reelgrad/frames/imported_memory.h"
 #include "reelgrad/frames/pinned_memory.h"
 
 namespace reelgrad {
 
-struct ImportCounters {
-  std::atomic<std::int64_t> frames = 0, imports = 0, open_imports = 0, open_semaphores = 0, unread = 0;
-};
-
 namespace {
-
-void check(cudaError_t status, const char* attempt) {
-  if (status == cudaSuccess) return;
-  cudaGetLastError();  // it is told here; the next launch check must not see it
-  fail(fmt::format("{}: CUDA says {}", attempt, cudaGetErrorString(status)));
-}
-
-// Another thread may be capturing a CUDA graph, which our queries and imports have no part in: CUDA must not take them
-// for mistakes of the capture.
-constexpr cudaStreamCaptureMode kWhileOthersCapture = cudaStreamCaptureModeRelaxed;
 
 using Event = std::shared_ptr<CUevent_st>;
 
@@ -54,41 +42,6 @@ bool is_complete(const Event& event) {
   if (status == cudaErrorNotReady) cudaGetLastError();  // an answer, not an error
   return status == cudaSuccess;
 }
-
-// An allocation of VapourSynth's, open in CUDA. Nothing may be reading it when it goes.
-class ImportedMemory {
- public:
-  ImportedMemory(Descriptor exported, std::size_t bytes, ImportCounters& counters) : counters_(counters) {
-    cudaExternalMemoryHandleDesc memory{};
-    memory.type = cudaExternalMemoryHandleTypeOpaqueFd;
-    memory.handle.fd = exported.get();
-    memory.size = bytes;
-    check(cudaImportExternalMemory(&memory_, &memory), "opening VapourSynth's memory");
-    static_cast<void>(exported.release());  // CUDA's from now on
-    cudaExternalMemoryBufferDesc buffer{};
-    buffer.size = bytes;
-    const cudaError_t mapped = cudaExternalMemoryGetMappedBuffer(&address_, memory_, &buffer);
-    if (mapped != cudaSuccess) cudaDestroyExternalMemory(memory_);
-    check(mapped, "mapping VapourSynth's memory");
-    ++counters_.imports;
-    ++counters_.open_imports;
-  }
-  ImportedMemory(const ImportedMemory&) = delete;
-  ImportedMemory& operator=(const ImportedMemory&) = delete;
-  ~ImportedMemory() {
-    cudaFree(address_);
-    cudaDestroyExternalMemory(memory_);
-    --counters_.open_imports;
-  }
-
-  const std::byte* address() const { return static_cast<const std::byte*>(address_); }
-  std::uint64_t last_use = 0;
-
- private:
-  ImportCounters& counters_;
-  cudaExternalMemory_t memory_ = nullptr;
-  void* address_ = nullptr;
-};
 
 class ImportedSemaphore {
  public:
@@ -342,6 +295,10 @@ CudaFrameTarget::CudaFrameTarget(torch::Device device, const ImportOptions& opti
 
 std::unique_ptr<GpuFrameReader> CudaFrameTarget::open_reader() const {
   return std::make_unique<CudaFrameReader>(device_, options_, counters_);
+}
+
+std::unique_ptr<GpuFrameWriter> CudaFrameTarget::open_writer() const {
+  return make_cuda_frame_writer(device_, options_.max_imports, counters_);
 }
 
 ImportCounts CudaFrameTarget::counts() const {

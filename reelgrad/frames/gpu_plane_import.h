@@ -80,13 +80,14 @@ struct ImportCounts {
 
 struct ImportCounters;
 
-// A card as the place that frames come to. Thread-safe; may go before its readers.
+// A card as the place that frames come to and are made. Thread-safe; may go before its readers and writers.
 class CudaFrameTarget : public GpuFrameTarget {
  public:
   explicit CudaFrameTarget(torch::Device device, const ImportOptions& options = {});
 
   CardId card() const override { return card_; }
   std::unique_ptr<GpuFrameReader> open_reader() const override;
+  std::unique_ptr<GpuFrameWriter> open_writer() const override;  // gpu_plane_export.h
   ImportCounts counts() const;
 
  private:

@@ -364,6 +364,7 @@ class OtherCard : public GpuFrameTarget {
  public:
   CardId card() const override { return CardId{1, 2, 3}; }
   std::unique_ptr<GpuFrameReader> open_reader() const override { throw std::logic_error("not to be opened"); }
+  std::unique_ptr<GpuFrameWriter> open_writer() const override { throw std::logic_error("not to be opened"); }
 };
 
 class FailingTarget : public OtherCard {

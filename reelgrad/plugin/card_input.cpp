@@ -50,4 +50,11 @@ std::unique_ptr<GpuInput> input_on_card(NodeHandle& node, const RestorerSession&
   return nullptr;
 }
 
+std::unique_ptr<GpuOutput> output_on_card(const VSVideoInfo& info, const RestorerSession& session, VSCore* core,
+                                          const VSAPI* api) {
+  const std::string reason = host_reason(session, core, api);
+  if (!reason.empty()) fail_usage(fmt::format("gpu_output is 1, but {}, allowed: 0", reason));
+  return std::make_unique<GpuOutput>(api, &vulkan::table(api), info, session.frame_target()->open_writer());
+}
+
 }  // namespace reelgrad::vs

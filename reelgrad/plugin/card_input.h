@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "reelgrad/clip/gpu_input.h"
+#include "reelgrad/clip/gpu_output.h"
 #include "reelgrad/engine/engine.h"
 #include "reelgrad/plugin/vs_guard.h"
 
@@ -13,5 +14,9 @@ namespace reelgrad::vs {
 // through it: the log then says why.
 std::unique_ptr<GpuInput> input_on_card(NodeHandle& node, const RestorerSession& session, VSCore* core,
                                         const VSAPI* api);
+
+// Makes frames on the network's card. Throws usage where that cannot be.
+std::unique_ptr<GpuOutput> output_on_card(const VSVideoInfo& info, const RestorerSession& session, VSCore* core,
+                                          const VSAPI* api);
 
 }  // namespace reelgrad::vs

@@ -126,10 +126,12 @@ TEST_F(FilterTest, ClipsAreDroppedWithFramesInFlight) {
 }
 
 TEST_F(FilterTest, AProgramEndsWithFramesInFlight) {
-  for (const char* done : {"0", "3"}) {
-    const ProcessResult result = python("leave", {done});
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_THAT(result.out, HasSubstr("leave ok"));
+  for (int i = 0; i < 5; ++i) {
+    for (const char* done : {"0", "3"}) {
+      const ProcessResult result = python("leave", {done});
+      EXPECT_EQ(result.exit_code, 0) << result.err;
+      EXPECT_THAT(result.out, HasSubstr("leave ok"));
+    }
   }
 }
 

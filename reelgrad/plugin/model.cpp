@@ -82,8 +82,9 @@ VSNode* create_node(std::unique_ptr<ModelFilter> filter, VSCore* core, const VSA
   const VSVideoInfo output = filter->output();
   const bool in_segments = filter->in_segments();
   const int window = filter->window();
-  VSNode* node = api->createVideoFilter2(kFunction, &output, get_frame, free_filter, fmParallel, nodes.data(),
-                                         static_cast<int>(nodes.size()), filter.release(), core);
+  const int flags = filter->gives_card_frames() ? ffGPUOutput : 0;
+  VSNode* node = api->createVideoFilterEx2(kFunction, &output, get_frame, free_filter, fmParallel, flags, nodes.data(),
+                                           static_cast<int>(nodes.size()), filter.release(), core);
   if (!node) fail("VapourSynth cannot make the filter");
   if (in_segments) {
     const int spare = api->setLinearFilter(node);
@@ -101,8 +102,11 @@ void create(const VSMap* in, VSMap* out, VSCore* core, const VSAPI* api) {
   end_calls_first();  // the libraries that preparing has opened
   api->logMessage(mtDebug, fmt::format("{}: {}", kFunction, session->describe()).c_str(), core);
 
+  std::unique_ptr<GpuOutput> to_card;
+  if (arguments.gpu_output) to_card = output_on_card(restored_info(arguments, session->scale()), *session, core, api);
   std::unique_ptr<GpuInput> on_card = input_on_card(arguments.clip, *session, core, api);
-  auto filter = std::make_unique<ModelFilter>(std::move(arguments), std::move(session), std::move(on_card));
+  auto filter =
+      std::make_unique<ModelFilter>(std::move(arguments), std::move(session), std::move(on_card), std::move(to_card));
   api->mapConsumeNode(out, "clip", create_node(std::move(filter), core, api), maReplace);
 }
 
@@ -114,7 +118,7 @@ void VS_CC create_callback(const VSMap* in, VSMap* out, void*, VSCore* core, con
 }  // namespace
 
 void register_model(VSPlugin* plugin, const VSPLUGINAPI* api) {
-  api->registerFunction(kFunction, kModelArguments, "clip:vnode;", create_callback, nullptr, plugin);
+  api->registerFunction(kFunction, kModelArguments, "clip:vnode:all;", create_callback, nullptr, plugin);
 }
 
 }  // namespace reelgrad::vs

@@ -17,7 +17,7 @@ const char* const kModelArguments =
     "clip:vnode:all;model:data;device:data:opt;precision:data:opt;tile:int:opt;overlap:data:opt;streams:int:opt;"
     "vram_mb:int:opt;window:int:opt;window_ends:data:opt;scene_cuts:int:opt;strength:float:opt;ensemble:int:opt;"
     "sigma:float:opt;sigma_clip:vnode:opt;format:int:opt;dither:data:opt;matrix_in:data:opt;range_in:data:opt;"
-    "chromaloc_in:data:opt;";
+    "chromaloc_in:data:opt;gpu_output:int:opt;";
 
 namespace {
 
@@ -109,6 +109,7 @@ ModelArguments model_arguments(const VSMap* in, VSCore* core, const VSAPI* api) 
   if (arguments.given("window")) model.window = static_cast<int>(arguments.integer("window", 1, 1, kMostFrames));
   model.ends = arguments.choice("window_ends", {"repeat", "mirror"}) == 1 ? WindowEnds::mirror : WindowEnds::repeat;
   model.scene_cuts = arguments.flag("scene_cuts", true);
+  model.gpu_output = arguments.flag("gpu_output", false);
   return model;
 }
 

@@ -20,6 +20,7 @@ struct ModelArguments {
   std::optional<int> window;  // that the network must have
   WindowEnds ends = WindowEnds::repeat;
   bool scene_cuts = true;
+  bool gpu_output = false;  // frames come out in the card's memory
 };
 
 // Throws usage for whatever is wrong by itself, without the network.

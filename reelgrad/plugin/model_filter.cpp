@@ -13,14 +13,6 @@
 namespace reelgrad::vs {
 namespace {
 
-VSVideoInfo restored_info(const ModelArguments& arguments, int scale) {
-  VSVideoInfo info = arguments.input;
-  info.format = arguments.output;
-  info.width *= scale;
-  info.height *= scale;
-  return info;
-}
-
 bool flag(const VSFrame* frame, const char* key, const VSAPI* api) {
   return int_prop(api->getFramePropertiesRO(frame), key, 0, api) != 0;
 }
@@ -32,12 +24,21 @@ std::string frames_text(FrameRange frames) {
 
 }  // namespace
 
+VSVideoInfo restored_info(const ModelArguments& arguments, int scale) {
+  VSVideoInfo info = arguments.input;
+  info.format = arguments.output;
+  info.width *= scale;
+  info.height *= scale;
+  return info;
+}
+
 ModelFilter::ModelFilter(ModelArguments arguments, std::unique_ptr<RestorerSession> session,
-                         std::unique_ptr<GpuInput> on_card)
+                         std::unique_ptr<GpuInput> on_card, std::unique_ptr<GpuOutput> to_card)
     : arguments_(std::move(arguments)),
       output_(restored_info(arguments_, session->scale())),
       session_(std::move(session)),
       on_card_(std::move(on_card)),
+      to_card_(std::move(to_card)),
       tickets_(session_->streams()) {}
 
 std::vector<VSFilterDependency> ModelFilter::dependencies(const VSAPI* api) const {
@@ -99,7 +100,7 @@ const VSFrame* ModelFilter::restore(int n, SharedSegments* shared, VSFrameContex
 }
 
 void ModelFilter::close(VSCore* core, const VSAPI* api) noexcept {
-  close_all(core, api, on_card_, session_);  // in this order: the reader of frames is of the session's card
+  close_all(core, api, on_card_, to_card_, session_);  // in this order: the readers of frames are of the session's card
 }
 
 // Each frame of the reach once, as it was asked for once.
@@ -147,13 +148,15 @@ std::vector<FrameHandle> ModelFilter::run(const Segment& segment, const Inputs& 
   std::vector<FrameHandle> frames;
   std::vector<VSFrame*> own;
   std::vector<MutableFrameView> outs;
+  std::vector<std::shared_ptr<const GpuCanvas>> canvases;
   for (int i = 0; i < session_->outputs(); ++i) {
     const std::int64_t n = segment.own.begin + i;
     const VSFrame* props = n < segment.own.end ? inputs.at(n).frame.get() : nullptr;
-    VSFrame* frame = api->newVideoFrame(&output_.format, output_.width, output_.height, props, core);
-    frames.emplace_back(frame, FreeFrame{api});
-    outs.push_back(writable_view(frame, api));
-    if (props) own.push_back(frame);
+    GpuOutput::Made made = make_frame(props, core, api);
+    frames.emplace_back(made.frame, FreeFrame{api});
+    outs.push_back(made.view);
+    canvases.push_back(std::move(made.canvas));
+    if (props) own.push_back(made.frame);
   }
   ColorProps color;
   const Status status = session_->restore(job, outs, color);
@@ -163,7 +166,14 @@ std::vector<FrameHandle> ModelFilter::run(const Segment& segment, const Inputs& 
   return frames;
 }
 
+GpuOutput::Made ModelFilter::make_frame(const VSFrame* props, VSCore* core, const VSAPI* api) const {
+  if (to_card_) return to_card_->make(props, core);
+  VSFrame* frame = api->newVideoFrame(&output_.format, output_.width, output_.height, props, core);
+  return {frame, nullptr, writable_view(frame, api)};
+}
+
 void ModelFilter::finish(VSFrame* frame, const ColorProps& color, VSCore* core, const VSAPI* api) const {
+  if (to_card_) to_card_->finish(frame);
   write_color_props(api->getFramePropertiesRW(frame), color, arguments_.format.input, arguments_.format.output, api);
   fit_alpha(frame, *session_, core, api);
 }

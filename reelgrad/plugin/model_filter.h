@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "reelgrad/clip/gpu_input.h"
+#include "reelgrad/clip/gpu_output.h"
 #include "reelgrad/clip/window.h"
 #include "reelgrad/engine/engine.h"
 #include "reelgrad/plugin/model_arguments.h"
@@ -44,15 +45,20 @@ class SharedSegments {
   std::map<std::int64_t, Restored> segments_;
 };
 
+// Of the clip that comes out.
+VSVideoInfo restored_info(const ModelArguments& arguments, int scale);
+
 // One Model of a script. VapourSynth's threads call it side by side.
 class ModelFilter {
  public:
-  // The session is prepared. `on_card`: the clip's frames where they are on the network's card; null: they are in host
-  // memory.
-  ModelFilter(ModelArguments arguments, std::unique_ptr<RestorerSession> session, std::unique_ptr<GpuInput> on_card);
+  // The session is prepared. `on_card` and `to_card`: the clip's frames, and those that come out, where they are on the
+  // network's card; null: they are in host memory.
+  ModelFilter(ModelArguments arguments, std::unique_ptr<RestorerSession> session, std::unique_ptr<GpuInput> on_card,
+              std::unique_ptr<GpuOutput> to_card);
 
   const VSVideoInfo& output() const { return output_; }
   std::vector<VSFilterDependency> dependencies(const VSAPI* api) const;
+  bool gives_card_frames() const { return to_card_ != nullptr; }
   // The network restores all of its window.
   bool in_segments() const { return session_->outputs() > 1; }
   int window() const { return session_->window(); }
@@ -88,12 +94,15 @@ class ModelFilter {
   // The segment's own frames.
   std::vector<FrameHandle> run(const Segment& segment, const Inputs& inputs, VSFrameContext* context, VSCore* core,
                                const VSAPI* api);
+  // A frame to be restored, with these properties or none.
+  GpuOutput::Made make_frame(const VSFrame* props, VSCore* core, const VSAPI* api) const;
   void finish(VSFrame* frame, const ColorProps& color, VSCore* core, const VSAPI* api) const;
 
   ModelArguments arguments_;
   VSVideoInfo output_;
   std::unique_ptr<RestorerSession> session_;
   std::unique_ptr<GpuInput> on_card_;
+  std::unique_ptr<GpuOutput> to_card_;
   Tickets tickets_;
 
   std::mutex shared_mutex_;

@@ -20,11 +20,12 @@ bool has(const VSMap* props, const char* key, const VSAPI* api) {
   return api->mapNumElements(props, key) > 0;
 }
 
-// A plane in host memory that we can read; nullptr: none, or another.
+// Of a frame in host memory, a plane there that we can read; nullptr: none, or another.
 FrameHandle alpha_of(const VSFrame* frame, const VSAPI* api) {
   int error = 0;
   FrameHandle alpha(api->mapGetFrame(api->getFramePropertiesRO(frame), kAlpha, 0, &error), FreeFrame{api});
-  if (!alpha || api->getFrameResidency(alpha.get()) != nrCPU) return FrameHandle(nullptr, FreeFrame{api});
+  const bool on_host = api->getFrameResidency(frame) == nrCPU && alpha && api->getFrameResidency(alpha.get()) == nrCPU;
+  if (!on_host) return FrameHandle(nullptr, FreeFrame{api});
   const VSVideoFormat& format = *api->getVideoFrameFormat(alpha.get());
   const bool readable = format.colorFamily == cfGray && to_video_format(format).has_value();
   return readable ? std::move(alpha) : FrameHandle(nullptr, FreeFrame{api});
@@ -58,10 +59,12 @@ void fit_alpha(VSFrame* frame, RestorerSession& session, VSCore* core, const VSA
   VSVideoFormat format{};
   api->queryVideoFormat(&format, cfGray, of.sampleType, of.bitsPerSample, 0, 0, core);
   const int width = api->getFrameWidth(frame, 0), height = api->getFrameHeight(frame, 0);
-  FrameView from = frame_view(alpha.get(), api);
-  from.color.range = 1;  // whatever the clip's
-  const bool fits = from.format == to_video_format(format) && from.width == width && from.height == height;
-  if (fits) return;
+  const FrameView from = frame_view(alpha.get(), api);
+  if (from.width * session.scale() != width || from.height * session.scale() != height) {  // not this frame's
+    api->mapDeleteKey(props, kAlpha);
+    return;
+  }
+  if (from.format == to_video_format(format) && session.scale() == 1) return;
   VSFrame* fitted = api->newVideoFrame(&format, width, height, alpha.get(), core);
   FrameHandle owner(fitted, FreeFrame{api});
   session.enlarge(from, writable_view(fitted, api)).raise();

@@ -12,7 +12,8 @@ namespace reelgrad::vs {
 void write_color_props(VSMap* props, const ColorProps& color, const VideoFormat& input, const VideoFormat& output,
                        const VSAPI* api);
 
-// The frame's `_Alpha`, which is its input's: at the frame's size and depth. One that cannot be read goes.
+// The frame's `_Alpha`, which is its input's: at the frame's size and depth. One that cannot be read, or is of another
+// size than its frame, goes.
 void fit_alpha(VSFrame* frame, RestorerSession& session, VSCore* core, const VSAPI* api);
 
 }  // namespace reelgrad::vs

@@ -76,6 +76,18 @@ TEST_F(PluginTest, EveryFormatKeepsFormatAndProperties) {
   EXPECT_EQ(python("formats"), "formats ok\n");
 }
 
+TEST_F(PluginTest, OtherFormatsComeOutWithTheirPropertiesAndAlpha) {
+  EXPECT_EQ(python("conversions"), "conversions ok\n");
+}
+
+TEST_F(PluginTest, MetricsAreThoseOfTheDefinition) {
+  EXPECT_EQ(python("metrics"), "metrics ok\n");
+}
+
+TEST_F(PluginTest, AProgramEndsWhileTheNetworkWorks) {
+  for (const char* done : {"0", "1", "3"}) EXPECT_THAT(python("leave", {done}), HasSubstr("leave ok"));
+}
+
 TEST_F(PluginTest, FramesAreTheSameInAnyOrder) {
   EXPECT_EQ(python("orders"), "orders ok\n");
 }

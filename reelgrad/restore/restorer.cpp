@@ -194,6 +194,7 @@ struct Restorer::Impl {
       TORCH_CHECK(out.width == first.width * info.scale && out.height == first.height * info.scale &&
                       out.format == outs.front().format,
                   "restore: the output picture does not fit the input's size and the scale");
+      TORCH_CHECK(!out.gpu || device().is_cuda(), "restore: the network is not on the output picture's card");
     }
     if (call.sigma && !info.noise_level) fail_usage(fmt::format("sigma: {} takes no noise level", setup.spec.arch));
     if (call.sigma && (call.sigma->width != first.width || call.sigma->height != first.height)) {
@@ -228,15 +229,30 @@ struct Restorer::Impl {
       lane.restore(source, sink);
       return;
     }
+    if (outs.front().gpu) {
+      CanvasSink sink(spec, outs);
+      lane.restore(source, sink);
+      if (colors.copies_chroma) sink.copy_chroma(restored_pictures(call));
+      sink.finish();
+      return;
+    }
     CardSink sink(lane.downloads(), spec);
     lane.restore(source, sink);
     lane.downloads().finish(colors.copies_chroma ? 1 : spec.format.planes(), outs);
   }
 
-  void copy_chroma(const RestoreCall& call, const std::vector<MutableFrameView>& outs) const {
+  // Those of the window that come out.
+  std::vector<FrameView> restored_pictures(const RestoreCall& call) const {
     const std::size_t first = setup.info.all_frames ? 0 : call.window.size() / 2;
+    std::vector<FrameView> pictures;
+    for (int i = 0; i < outputs(); ++i) pictures.push_back(call.window[first + static_cast<std::size_t>(i)].view);
+    return pictures;
+  }
+
+  void copy_chroma(const RestoreCall& call, const std::vector<MutableFrameView>& outs) const {
+    const std::vector<FrameView> pictures = restored_pictures(call);
     for (std::size_t i = 0; i < outs.size(); ++i) {
-      const HostView host(call.window[first + i].view);
+      const HostView host(pictures[i]);
       copy_plane(host.get(), outs[i], 1);
       copy_plane(host.get(), outs[i], 2);
     }
@@ -256,7 +272,7 @@ struct Restorer::Impl {
                   [&](Prepared& ready) {
                     ready.lanes->with_one([&](Lane& lane) { restore_on(ready, lane, call, colors, outs); });
                   });
-    if (colors.copies_chroma) copy_chroma(call, outs);
+    if (colors.copies_chroma && !out.gpu) copy_chroma(call, outs);
     return colors.written;
   }
 

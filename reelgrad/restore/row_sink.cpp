@@ -76,4 +76,35 @@ void CardDownloads::finish(int planes, const std::vector<MutableFrameView>& outs
   }
 }
 
+CanvasSink::CanvasSink(const ScatterSpec& spec, const std::vector<MutableFrameView>& outs) : spec_(spec) {
+  for (const MutableFrameView& out : outs) {
+    canvases_.push_back(cuda_canvas(out));
+    TORCH_CHECK(canvases_.back(), "restore: a picture is to be written in the memory of another card");
+  }
+}
+
+CanvasSink::~CanvasSink() {
+  if (!finished_) cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream().stream());
+}
+
+void CanvasSink::take(const torch::Tensor& images, int first_row, int begin, int end) {
+  for (std::size_t i = 0; i < canvases_.size(); ++i) {
+    write_rows(images[static_cast<std::int64_t>(i)], first_row, spec_, canvases_[i]->ref(), begin, end);
+  }
+}
+
+void CanvasSink::copy_chroma(const std::vector<FrameView>& pictures) {
+  for (std::size_t i = 0; i < canvases_.size(); ++i) {
+    copy_plane_to_canvas(pictures[i], *canvases_[i], 1);
+    copy_plane_to_canvas(pictures[i], *canvases_[i], 2);
+  }
+}
+
+void CanvasSink::finish() {
+  SleepingEvent done;
+  done.record(c10::cuda::getCurrentCUDAStream().stream());
+  done.wait();
+  finished_ = true;
+}
+
 }  // namespace reelgrad

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "reelgrad/clip/frame.h"
+#include "reelgrad/frames/gpu_plane_export.h"
 #include "reelgrad/frames/packed_picture.h"
 #include "reelgrad/frames/sleeping_event.h"
 #include "reelgrad/kernels/gather.h"
@@ -74,6 +75,23 @@ class CardSink : public RowSink {
  private:
   CardDownloads& downloads_;
   ScatterSpec spec_;
+};
+
+// From a card, into frames of VapourSynth's there.
+class CanvasSink : public RowSink {
+ public:
+  CanvasSink(const ScatterSpec& spec, const std::vector<MutableFrameView>& outs);
+  ~CanvasSink() override;  // waits: the frames may go after that
+  void take(const torch::Tensor& images, int first_row, int begin, int end) override;
+  // The chroma of these pictures, in place of what came. After all rows.
+  void copy_chroma(const std::vector<FrameView>& pictures);
+  // Waits. Throws what the card failed with.
+  void finish();
+
+ private:
+  ScatterSpec spec_;
+  std::vector<const CudaCanvas*> canvases_;
+  bool finished_ = false;
 };
 
 }  // namespace reelgrad

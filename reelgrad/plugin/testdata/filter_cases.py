@@ -151,7 +151,8 @@ def alpha():
     assert (np.asarray(model(joined).get_frame(2).props["_Alpha"][0]) == 14).all()
     deeper = model(joined, format=vs.YUV420P16).get_frame(2).props["_Alpha"]
     assert deeper.format.id == vs.GRAY16 and (np.asarray(deeper[0]) == 14 * 257).all()
-    assert "_Alpha" not in model(source).get_frame(0).props
+    strange = core.std.ClipToProp(source, numbered(3, width=20), prop="_Alpha")
+    assert all("_Alpha" not in model(clip).get_frame(0).props for clip in (source, strange))
     first = values(model(joined, "window=3").std.PropToClip("_Alpha"))
     assert first == {0: 0, 1: 7, 2: 14}
 
@@ -187,6 +188,7 @@ def errors():
         "format is YUV420P8, whose sides are multiples of 2 and 2": dict(clip=odd, format=vs.YUV420P8),
         'dither is "floyd", allowed: "none" or "ordered"': dict(dither="floyd"),
         "this network is fed up": dict(spec="refuses=1"),
+        "gpu_output is 1, but the network runs on the CPU, allowed: 0": dict(gpu_output=1),
     }
     for said, options in attempts.items():
         message = error_of(lambda: model(**{"clip": clip, **options}))
@@ -244,18 +246,18 @@ def failures():
 
 def little_memory():
     core.max_cache_size = 1
-    source = numbered(40, vs.RGBS, step=0.02, width=640, height=360)
+    source = numbered(40, vs.RGBS, step=0.02, width=320, height=180)
     out = model(source, "window=5,scale=2,streams=2")
     got = [round(float(np.asarray(f[0])[0, 0]) / 0.02, 3) for f in out.frames(close=True)]
     assert got == [0.6, 1.2] + list(range(2, 38)) + [37.8, 38.4], got
 
 
 def leave():
-    """The program ends while frames are in flight."""
+    """A clip is left after so many frames, and the program ends while others are in flight."""
     left = int(arguments[0])
-    out = model(numbered(50), "window=3,streams=2,sleep_ms=100")
-    for n in range(left):
-        out.get_frame(n)
+    out = model(numbered(50), "window=3,streams=2,sleep_ms=20")
+    for n, _ in zip(range(left), out.frames()):
+        assert n < left
     futures = [out.get_frame_async(n) for n in range(3, 50)]
     print("leave ok", flush=True)
     assert futures

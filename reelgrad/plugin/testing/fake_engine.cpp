@@ -199,6 +199,7 @@ class FakeEngine : public Engine {
     return not_here();
   }
   Status export_model(const ExportRequest&) override { return not_here(); }
+  Status time_network(const TimingRequest&, TimingResult&) override { return not_here(); }
   Status try_card(const std::string&, TrialFigures&) override { return not_here(); }
 };
 
