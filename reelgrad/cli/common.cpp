@@ -11,7 +11,7 @@
 #include "reelgrad/base/process.h"
 #include "reelgrad/base/signals.h"
 #include "reelgrad/doctor/missing_card.h"
-#include "reelgrad/doctor/torch_install.h"
+#include "reelgrad/doctor/torch/torch_install.h"
 
 namespace reelgrad::cli {
 

@@ -14,7 +14,7 @@
 #include "reelgrad/base/dynamic_library.h"
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
-#include "reelgrad/doctor/torch_install.h"
+#include "reelgrad/doctor/torch/torch_install.h"
 #include "reelgrad/engine/engine.h"
 
 namespace reelgrad {

@@ -10,9 +10,9 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/doctor/advice.h"
-#include "reelgrad/doctor/probes.h"
-#include "reelgrad/doctor/rules.h"
-#include "reelgrad/doctor/torch_install.h"
+#include "reelgrad/doctor/probes/probes.h"
+#include "reelgrad/doctor/rules/rules.h"
+#include "reelgrad/doctor/torch/torch_install.h"
 #include "reelgrad/plugin/arguments.h"
 #include "reelgrad/plugin/engine_call.h"
 
