@@ -75,15 +75,27 @@ std::vector<Candidate> candidates() {
   return result;
 }
 
+// The program that a script's first line names: "#!/usr/bin/python3.12".
+fs::path interpreter_of(const fs::path& script) {
+  std::ifstream file(script);
+  std::string line;
+  std::error_code ignored;
+  if (!std::getline(file, line) || !line.starts_with("#!/")) return {};
+  const fs::path program = line.substr(2);
+  return fs::exists(program, ignored) ? program : fs::path();
+}
+
 fs::path python_of(const fs::path& library) {
   // <env>/lib/pythonX.Y/site-packages/vapoursynth/libvsscript.so
   const fs::path site = library.parent_path().parent_path();
   if (site.filename() == "site-packages") {
+    const fs::path programs = site.parent_path().parent_path().parent_path() / "bin";
     for (const char* name : {"python", "python3"}) {
-      const fs::path python = site.parent_path().parent_path().parent_path() / "bin" / name;
       std::error_code ignored;
-      if (fs::exists(python, ignored)) return python;
+      if (fs::exists(programs / name, ignored)) return programs / name;
     }
+    // A user's site and a prefix of pip's have no Python of their own, but a script that pip wrote for one.
+    if (fs::path python = interpreter_of(programs / "vapoursynth"); !python.empty()) return python;
   }
   if (library.parent_path() == fs::path(REELGRAD_BUILD_VS_DIR)) return REELGRAD_BUILD_PYTHON;
   return find_program("python3");

@@ -189,7 +189,6 @@ class ApplyVideo(ProgramTest):
             """)
         chapters = self.write("chapters.txt", """
             ;FFMETADATA1
-            title=The film
             [CHAPTER]
             TIMEBASE=1/1000
             START=0
@@ -200,7 +199,7 @@ class ApplyVideo(ProgramTest):
         subprocess.run(["ffmpeg", "-v", "error", "-i", str(example_clip()), "-i", str(subtitles), "-i", str(chapters), "-attach",
                         str(chapters), "-metadata:s:3", "mimetype=text/plain", "-map", "0:v", "-map", "0:a", "-map", "1",
                         "-vf", "crop=96:64,setpts=(N+floor(N/4))/25/TB", "-frames:v", "40", "-t", "3", "-vsync", "passthrough",
-                        "-c:a", "copy", "-c:s", "srt", "-metadata:s:a:0", "language=jpn", str(self.film)], check=True)
+                        "-c:a", "copy", "-c:s", "srt", "-metadata:s:a:0", "language=jpn", "-metadata", "title=The film", str(self.film)], check=True)
 
     def apply(self, *args, expect=0):
         return self.run_program("apply", self.run_folder, self.film, "--device", "cpu", *args, expect=expect)
@@ -208,7 +207,7 @@ class ApplyVideo(ProgramTest):
     def pictures(self, name):
         """Every frame's time and hash."""
         done = subprocess.run(["ffmpeg", "-v", "error", "-copyts", "-i", str(self.folder / name), "-map", "0:v", "-vsync",
-                               "passthrough", "-f", "framemd5", "-"], check=True, capture_output=True, text=True)
+                               "passthrough", "-enc_time_base", "1/1000", "-f", "framemd5", "-"], check=True, capture_output=True, text=True)
         lines = [line.split(",") for line in done.stdout.splitlines() if not line.startswith("#")]
         return [(line[2].strip(), line[5].strip()) for line in lines]
 
