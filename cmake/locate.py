@@ -9,8 +9,14 @@ def folder(name):
     return spec.submodule_search_locations[0] if spec and spec.submodule_search_locations else ""
 
 
-torch, vapoursynth, nvidia = folder("torch"), folder("vapoursynth"), folder("nvidia")
-if not torch or not vapoursynth:
-    sys.exit(1)
-version = runpy.run_path(torch + "/version.py")
-print(torch, version["__version__"], version["cuda"] or "none", vapoursynth, nvidia or "none", sep=";")
+def torch_version():
+    torch = folder("torch")
+    return runpy.run_path(torch + "/version.py")["__version__"] if torch else ""
+
+
+if __name__ == "__main__":
+    torch, vapoursynth, nvidia = folder("torch"), folder("vapoursynth"), folder("nvidia")
+    if not torch or not vapoursynth:
+        sys.exit(1)
+    version = runpy.run_path(torch + "/version.py")
+    print(torch, version["__version__"], version["cuda"] or "none", vapoursynth, nvidia or "none", sep=";")

@@ -1,7 +1,11 @@
-# The Python environment that holds torch and VapourSynth: REELGRAD_PYTHON (environment, then cache), the checkout's
-# .venv, an activated environment, or python3 on PATH. Sets REELGRAD_PYTHON, REELGRAD_TORCH_DIR, REELGRAD_TORCH_VERSION,
+# The Python environment that holds torch and VapourSynth: pip's own where it builds the wheel, else REELGRAD_PYTHON
+# (environment, then cache), the checkout's .venv, an activated environment, or python3 on PATH. Sets REELGRAD_PYTHON, REELGRAD_TORCH_DIR, REELGRAD_TORCH_VERSION,
 # REELGRAD_TORCH_CUDA, REELGRAD_VS_DIR and REELGRAD_NVIDIA_DIR.
-if(DEFINED ENV{REELGRAD_PYTHON})
+set(remedy "run scripts/setup.sh, or set REELGRAD_PYTHON")
+if(SKBUILD)
+  set(REELGRAD_PYTHON ${Python_EXECUTABLE})
+  set(remedy "install them first (pip install torch==2.11.0 vapoursynth), then pip install --no-build-isolation .")
+elseif(DEFINED ENV{REELGRAD_PYTHON})
   set(REELGRAD_PYTHON $ENV{REELGRAD_PYTHON})
 elseif(NOT REELGRAD_PYTHON)
   if(EXISTS ${CMAKE_SOURCE_DIR}/.venv/bin/python)
@@ -19,7 +23,7 @@ execute_process(
   COMMAND ${REELGRAD_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/locate.py
   OUTPUT_VARIABLE located OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE status)
 if(NOT status EQUAL 0)
-  message(FATAL_ERROR "${REELGRAD_PYTHON} lacks torch or vapoursynth: run scripts/setup.sh, or set REELGRAD_PYTHON")
+  message(FATAL_ERROR "${REELGRAD_PYTHON} lacks torch or vapoursynth: ${remedy}")
 endif()
 list(GET located 0 REELGRAD_TORCH_DIR)
 list(GET located 1 REELGRAD_TORCH_VERSION)

@@ -71,7 +71,8 @@ function(reelgrad_test name)
   target_compile_definitions(${name}_test PRIVATE
     REELGRAD_SOURCE_DIR="${CMAKE_SOURCE_DIR}" REELGRAD_TEST_PYTHON="${REELGRAD_PYTHON}")
   set_target_properties(${name}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  set(environment "PYTHONDONTWRITEBYTECODE=1")
+  # Tests run side by side: a thread that has nothing to do is not to keep a core from another test.
+  set(environment "PYTHONDONTWRITEBYTECODE=1" "OMP_WAIT_POLICY=PASSIVE")
   if(REELGRAD_SANITIZE STREQUAL "address" AND arg_LOADED_BY_PYTHON)
     foreach(library IN ITEMS libasan.so libstdc++.so.6)
       execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=${library}

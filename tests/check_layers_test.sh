@@ -41,7 +41,7 @@ accepts reelgrad/cli/train.cpp '#include "reelgrad/engine/engine.h"'
 accepts reelgrad/cli/train.cpp '#include "reelgrad/config/config.h"'
 accepts reelgrad/base/log.cpp '#include <spdlog/spdlog.h>'
 accepts reelgrad/base/process.cpp '#include <spawn.h>'
-accepts reelgrad/doctor/probes.cpp '#include <sys/utsname.h>'
+accepts reelgrad/doctor/probes/probes.cpp '#include <sys/utsname.h>'
 accepts reelgrad/clip/clip_test.cpp '#include <sys/wait.h>'
 accepts reelgrad/cli/main.cpp '// #include "reelgrad/nn/network.h"'
 

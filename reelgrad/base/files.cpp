@@ -145,7 +145,8 @@ void append_line(const fs::path& path, std::string_view line) {
   write_all(file, fmt::format("{}\n", line), path);
 }
 
-PendingFile::PendingFile(fs::path final_path) : final_(std::move(final_path)), temporary_(temporary_beside(final_)) {}
+PendingFile::PendingFile(fs::path final_path)
+    : final_(std::move(final_path)), temporary_(temporary_beside(final_)), until_committed_(temporary_) {}
 
 PendingFile::~PendingFile() {
   if (!committed_) remove_quietly(temporary_);

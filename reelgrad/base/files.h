@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "reelgrad/base/signals.h"
+
 namespace reelgrad {
 
 std::string read_file(const std::filesystem::path& path);
@@ -18,7 +20,8 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view b
 // One line appended to a file and flushed; the file is made when missing.
 void append_line(const std::filesystem::path& path, std::string_view line);
 
-// A file that appears under its final name only when committed; otherwise the destructor removes it. Write to path().
+// A file that appears under its final name only when committed; otherwise the destructor, or a second Ctrl-C, removes
+// it. Write to path().
 class PendingFile {
  public:
   explicit PendingFile(std::filesystem::path final_path);
@@ -30,6 +33,7 @@ class PendingFile {
 
  private:
   std::filesystem::path final_, temporary_;
+  EndsWithUs until_committed_;
   bool committed_ = false;
 };
 

@@ -22,6 +22,7 @@
 #include "reelgrad/base/descriptor.h"
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
+#include "reelgrad/base/signals.h"
 
 namespace reelgrad {
 namespace {
@@ -250,6 +251,7 @@ struct PipedProcess::Impl {
   std::string program;
   Descriptor input, errors;
   pid_t pid = 0;
+  std::optional<EndsWithUs> ends_with_us;
   std::optional<int> exit_code;
   mutable std::mutex mutex;  // guards error_text
   std::string error_text;
@@ -274,6 +276,7 @@ struct PipedProcess::Impl {
 
   int wait() {
     if (!exit_code) exit_code = wait_for(pid, std::nullopt);
+    ends_with_us.reset();  // its number may soon be another's
     return *exit_code;
   }
 };
@@ -285,6 +288,7 @@ PipedProcess::PipedProcess(const std::vector<std::string>& argv) {
   impl_ = std::make_unique<Impl>();
   impl_->program = argv[0];
   impl_->pid = pid;
+  impl_->ends_with_us.emplace(pid);
   impl_->input = std::move(input.write);
   impl_->errors = std::move(errors.read);
   impl_->reader = std::thread([impl = impl_.get()] { impl->keep_errors(); });

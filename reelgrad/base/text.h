@@ -25,6 +25,10 @@ std::string string_literal(std::string_view text);
 // The words between the separators, of which there is one more than of those.
 std::vector<std::string> split(std::string_view text, char separator);
 
+// As a shell splits a line into words: blanks between them, quotes of both kinds and backslashes keep them. Throws
+// usage naming `what` when a quote is not closed.
+std::vector<std::string> shell_words(std::string_view text, std::string_view what);
+
 std::string join(std::span<const std::string> words, std::string_view separator);
 
 // A range of frames `a:b`, `a:`, `:b`: [begin, end). Values in (0, 1) with a decimal point are fractions of the clip

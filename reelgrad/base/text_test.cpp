@@ -104,5 +104,19 @@ TEST(FrameRange, SaysWhatIsOutsideTheClip) {
   }
 }
 
+TEST(Text, WordsAsAShellSplitsThem) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(shell_words("", "--x"), Words{});
+  EXPECT_EQ(shell_words("  -preset slow\t-tune\nfilm ", "--x"), (Words{"-preset", "slow", "-tune", "film"}));
+  EXPECT_EQ(shell_words(R"(a"b c"d '' 'e"f\' g\ h "i\"j")", "--x"), (Words{"ab cd", "", R"(e"f\)", "g h", "i\"j"}));
+  try {
+    shell_words("a 'b", "--ffmpeg");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_STREQ(error.what(), "--ffmpeg a 'b: the quote ' is not closed");
+  }
+}
+
 }  // namespace
 }  // namespace reelgrad

@@ -14,6 +14,7 @@
 #include "reelgrad/base/process.h"
 #include "reelgrad/base/signals.h"
 #include "reelgrad/base/text.h"
+#include "reelgrad/cli/bench_rows.h"
 #include "reelgrad/cli/commands.h"
 #include "reelgrad/cli/common.h"
 #include "reelgrad/cli/templates.h"
@@ -32,12 +33,6 @@ struct BenchArguments {
   bool json = false;
 };
 
-struct Row {
-  std::string name, peer_name;  // no peer: ours alone was measured
-  double ours = 0, peer = 0;
-  std::string unit = "it/s";
-};
-
 // One round of ours.
 struct OurRound {
   double steps_per_second = 0, seconds_to_first_step = 0;
@@ -48,13 +43,6 @@ class StopOnly : public Observer {
  public:
   bool stop_requested() override { return reelgrad::stop_requested(); }
 };
-
-double median(std::vector<double> values) {
-  if (values.empty()) fail("no rate was measured: --steps is too small");
-  std::ranges::sort(values);
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 // CONFIG, or the example in `folder`.
 fs::path config_file(const BenchArguments& arguments, const fs::path& folder) {
@@ -87,11 +75,6 @@ double recorded_rate(const fs::path& run) {
   }
   if (rates.size() > 1) rates.erase(rates.begin());
   return median(rates);
-}
-
-[[noreturn]] void fail_program(const std::string& what, const ProcessResult& result) {
-  const std::size_t last_words = std::min<std::size_t>(result.err.size(), 2000);
-  fail(fmt::format("{} ended with {}: {}", what, result.exit_code, result.err.substr(result.err.size() - last_words)));
 }
 
 // A program of its own that trains one step: from its start to its end, with the checkpoint that it saves.
@@ -153,16 +136,16 @@ std::vector<std::pair<std::string, std::string>> peers(const std::string& python
 }
 
 // The rate beside each peer's, a step beside its graph alone, and the start.
-std::vector<Row> rows_of(const std::string& name, const std::vector<OurRound>& rounds,
-                         const std::vector<std::pair<std::string, std::string>>& others,
-                         const std::vector<std::vector<double>>& theirs) {
+std::vector<BenchRow> rows_of(const std::string& name, const std::vector<OurRound>& rounds,
+                              const std::vector<std::pair<std::string, std::string>>& others,
+                              const std::vector<std::vector<double>>& theirs) {
   const auto median_of = [&](const auto& value) {
     std::vector<double> values;
     for (const OurRound& round : rounds) values.push_back(value(round));
     return median(values);
   };
   const double rate = median_of([](const OurRound& round) { return round.steps_per_second; });
-  std::vector<Row> rows;
+  std::vector<BenchRow> rows;
   if (others.empty()) rows.push_back({name, "", rate, 0});
   for (std::size_t i = 0; i < others.size(); ++i) rows.push_back({name, others[i].second, rate, median(theirs[i])});
   if (rounds.front().replay_seconds) {
@@ -175,14 +158,13 @@ std::vector<Row> rows_of(const std::string& name, const std::vector<OurRound>& r
 }
 
 // Ours and the peers in turns: what the machine does besides touches all of them alike.
-std::vector<Row> measure(const BenchArguments& arguments) {
+std::vector<BenchRow> measure(const BenchArguments& arguments) {
   const WorkFolder folder("bench");
   const fs::path program = folder.path() / "train_loop.py";
   write_file_atomically(program, example("train_loop.py"));
   const fs::path file = config_file(arguments, folder.path());
   const Config config = bench_config(arguments, file, folder.path());
-  const std::string python = find_python(arguments.python);
-  if (!arguments.python.empty() && python.empty()) fail(fmt::format("--python {}: no such program", arguments.python));
+  const std::string python = bench_python(arguments.python);
   const auto others = peers(python, config);
   std::vector<OurRound> ours;
   std::vector<std::vector<double>> theirs(others.size());
@@ -194,26 +176,6 @@ std::vector<Row> measure(const BenchArguments& arguments) {
   const std::string name = fmt::format("train {} x{} batch {} crop {}", config.model.arch, config.model.scale,
                                        config.data.batch, config.data.crop_px);
   return rows_of(name, ours, others, theirs);
-}
-
-void print(const std::vector<Row>& rows, bool as_json) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const Row& row : rows) {
-    const bool alone = row.peer_name.empty();
-    const auto or_null = [&](double value) { return alone ? nlohmann::ordered_json() : nlohmann::ordered_json(value); };
-    list.push_back({{"name", row.name},
-                    {"ours", row.ours},
-                    {"peer", or_null(row.peer)},
-                    {"peer_name", row.peer_name},
-                    {"ratio", or_null(alone ? 0 : row.ours / row.peer)},
-                    {"unit", row.unit}});
-    if (as_json) continue;
-    fmt::print("{}: {:.4g} {}", row.name, row.ours, row.unit);
-    fmt::print("{}\n", alone ? ""
-                             : fmt::format(", {}: {:.4g} {}, ratio {:.3f}", row.peer_name, row.peer, row.unit,
-                                           row.ours / row.peer));
-  }
-  if (as_json) fmt::print("{}\n", nlohmann::ordered_json{{"rows", list}}.dump(2));
 }
 
 }  // namespace
@@ -239,7 +201,9 @@ void add_bench(CLI::App& app) {
   train->add_option("--rounds", arguments->rounds, "Rounds")->check(CLI::Range(1, 100))->capture_default_str();
   train->add_option("--python", arguments->python, "Python with PyTorch; default: the one beside torch");
   train->add_flag("--json", arguments->json, "Rows as JSON");
-  train->callback([arguments] { print(measure(*arguments), arguments->json); });
+  train->callback([arguments] { print_rows(measure(*arguments), arguments->json); });
+  add_bench_apply(*command);
+  add_bench_models(*command);
 }
 
 }  // namespace reelgrad::cli

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cstdlib>
 
 #include "reelgrad/base/dynamic_library.h"
@@ -10,7 +11,7 @@
 #include "reelgrad/base/process.h"
 #include "reelgrad/base/signals.h"
 #include "reelgrad/doctor/missing_card.h"
-#include "reelgrad/doctor/torch_install.h"
+#include "reelgrad/doctor/torch/torch_install.h"
 
 namespace reelgrad::cli {
 
@@ -50,6 +51,20 @@ void refuse_output_over_input(const std::filesystem::path& output, const std::fi
                          same ? "the clip" : "an image of the clip"));
 }
 
+namespace {
+
+int parse_overlap(const std::string& text) {
+  if (text == "auto") return kMeasuredOverlap;
+  if (text == "exact") return kExactOverlap;
+  int pixels = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, pixels);
+  if (error == std::errc() && rest == end && pixels >= 0 && pixels <= 4096) return pixels;
+  throw CLI::ValidationError("--overlap", text + " is none of auto, exact, 0 to 4096");
+}
+
+}  // namespace
+
 void add_restore_options(CLI::App& command, RestoreRequest& request) {
   command.add_option("--device", request.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--precision", request.precision, "auto (fp16 on a card, fp32 on the CPU), fp32, fp16 or bf16")
@@ -60,16 +75,51 @@ void add_restore_options(CLI::App& command, RestoreRequest& request) {
       ->check(CLI::Range(0, 65536))
       ->capture_default_str();
   command
-      .add_option("--overlap", request.overlap_px,
-                  "Input pixels that tiles share; -1: as many as the network can see, so that no seam can show")
-      ->check(CLI::Range(-1, 4096))
+      .add_option_function<std::string>(
+          "--overlap", [&request](const std::string& text) { request.overlap_px = parse_overlap(text); },
+          "Input pixels that tiles share; auto: the fewest that keep them within half an 8-bit code of the whole "
+          "frame, measured once a model; exact: as far as the network can see")
+      ->type_name("N|auto|exact")
+      ->default_str("auto");
+  command.add_option("--streams", request.streams, "Frames that are restored at a time; 0: chosen")
+      ->check(CLI::Range(0, 64))
       ->capture_default_str();
+  command.add_option("--vram-mb", request.vram_mb, "Memory of the card to use at most, in MB; 0: what is free")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 24))
+      ->capture_default_str();
+  command
+      .add_option("--strength", request.strength,
+                  "How much of the network's picture is taken: 0 is the input (enlarged by bicubic), 1 all of it")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command.add_flag("--ensemble", request.ensemble,
+                   "The mean over the picture's 8 flips and turns: a little better, 8 times slower");
+  command
+      .add_option("--sigma", request.sigma,
+                  "Noise level for networks that take one: standard deviation in 8-bit codes [the model's own]")
+      ->check(CLI::Range(0.0, 255.0));
+  command.add_flag_callback(
+      "--dither", [&request] { request.dither = Dither::ordered; }, "Ordered dither where samples are rounded");
   command.add_option("--matrix-in", request.overrides.matrix_in, "Overrides _Matrix: 709, 170m, 470bg, 2020ncl, …")
       ->capture_default_str();
   command.add_option("--range-in", request.overrides.range_in, "Overrides _Range: limited or full")
       ->capture_default_str();
   command.add_option("--chromaloc-in", request.overrides.chromaloc_in, "Overrides _ChromaLocation: left, center, …")
       ->capture_default_str();
+}
+
+void add_window_options(CLI::App& command, WindowOptions& windows) {
+  static const std::map<std::string, WindowEnds> kEnds{{"repeat", WindowEnds::repeat}, {"mirror", WindowEnds::mirror}};
+  command
+      .add_option_function<std::string>(
+          "--window-ends", [&windows](const std::string& name) { windows.ends = kEnds.at(name); },
+          "Of networks that see several frames, what stands beyond a clip's or scene's ends: repeat its first or last "
+          "frame, or mirror the frames before it")
+      ->check(CLI::IsMember({"repeat", "mirror"}))
+      ->default_str("repeat");
+  command.add_flag_callback(
+      "--no-scene-cuts", [&windows] { windows.scene_cuts = false; },
+      "Look beyond scene cuts, which frames of a script may be marked with (_SceneChangePrev, _SceneChangeNext)");
 }
 
 void warn_of_left_out_card(const std::string& device) {

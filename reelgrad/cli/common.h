@@ -9,6 +9,7 @@
 
 #include "reelgrad/base/console.h"
 #include "reelgrad/clip/clip.h"
+#include "reelgrad/clip/window_reader.h"
 #include "reelgrad/engine/engine.h"
 
 namespace reelgrad::cli {
@@ -30,8 +31,11 @@ Script open_clip_argument(const ClipArgument& clip, const std::optional<CardId>&
 // Throws usage where writing `output` would destroy the clip, or one image of a folder.
 void refuse_output_over_input(const std::filesystem::path& output, const std::filesystem::path& clip);
 
-// --device, --precision, --tile, --overlap and the colour overrides.
+// All of RestoreRequest but the model.
 void add_restore_options(CLI::App& command, RestoreRequest& request);
+
+// --window-ends and --no-scene-cuts.
+void add_window_options(CLI::App& command, WindowOptions& windows);
 
 // With "auto": says why, when the NVIDIA card of this machine will not be used.
 void warn_of_left_out_card(const std::string& device);

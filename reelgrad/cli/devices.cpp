@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "reelgrad/cli/commands.h"
-#include "reelgrad/doctor/probes.h"
+#include "reelgrad/doctor/probes/probes.h"
 #include "reelgrad/doctor/report.h"
 
 namespace reelgrad::cli {

@@ -7,9 +7,9 @@
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
 #include "reelgrad/cli/commands.h"
-#include "reelgrad/doctor/probes.h"
-#include "reelgrad/doctor/python_install.h"
+#include "reelgrad/doctor/probes/probes.h"
 #include "reelgrad/doctor/report.h"
+#include "reelgrad/doctor/torch/python_install.h"
 
 namespace reelgrad::cli {
 namespace {

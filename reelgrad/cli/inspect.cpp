@@ -8,7 +8,7 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/cli/commands.h"
 #include "reelgrad/cli/common.h"
-#include "reelgrad/doctor/driver.h"
+#include "reelgrad/doctor/card/driver.h"
 
 namespace reelgrad::cli {
 namespace {

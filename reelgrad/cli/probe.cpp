@@ -1,5 +1,5 @@
 // `reelgrad probe NAME…`: what the doctor has done in a process of its own, because it may crash or hang
-// (doctor/probe_child.h). One line of JSON on stdout.
+// (doctor/card/probe_child.h). One line of JSON on stdout.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -10,9 +10,9 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/cli/commands.h"
 #include "reelgrad/clip/clip.h"
+#include "reelgrad/doctor/card/probe_child.h"
+#include "reelgrad/doctor/card/trial.h"
 #include "reelgrad/doctor/facts_json.h"
-#include "reelgrad/doctor/probe_child.h"
-#include "reelgrad/doctor/trial.h"
 #include "reelgrad/engine/engine.h"
 
 namespace reelgrad::cli {

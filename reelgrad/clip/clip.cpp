@@ -187,8 +187,8 @@ void fail_frame(const Clip::Impl& clip, std::int64_t frame, std::string_view tex
   }
   const std::string place =
       clip.files.empty() ? fmt::format("{}: frame {}", clip.name, frame) : clip.files[static_cast<std::size_t>(frame)];
-  const bool no_memory = reason.find("MemoryError") != std::string::npos;  // Python's, or NumPy's
-  throw Error(no_memory ? ErrorKind::out_of_memory : ErrorKind::failed, fmt::format("{}: {}", place, reason));
+  throw Error(is_memory_error(reason) ? ErrorKind::out_of_memory : ErrorKind::failed,
+              fmt::format("{}: {}", place, reason));
 }
 
 void check_frame_number(const Clip& clip, std::int64_t frame) {

@@ -113,7 +113,8 @@ void Core::evaluate(const std::filesystem::path& path, const std::map<std::strin
   const char* text = script_api_->getError(script_);
   const std::string reason = shorten_python_error(text ? text : "", path.string());
   const bool says_where = reason.find(path.string()) != std::string::npos;
-  fail_usage(says_where ? reason : fmt::format("{}: {}", path.string(), reason));
+  throw Error(is_memory_error(reason) ? ErrorKind::out_of_memory : ErrorKind::usage,
+              says_where ? reason : fmt::format("{}: {}", path.string(), reason));
 }
 
 }  // namespace reelgrad

@@ -2,17 +2,23 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <string_view>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/base/files.h"
 #include "reelgrad/base/process.h"
 #include "reelgrad/base/text.h"
-#include "reelgrad/clip/audio_copy.h"
+#include "reelgrad/clip/encoder_process.h"
+#include "reelgrad/clip/file_name.h"
+#include "reelgrad/clip/timeline.h"
 
 namespace reelgrad {
 namespace {
 
+namespace fs = std::filesystem;
 using Arguments = std::vector<std::string>;
 
 constexpr int kUnspecified = 2;  // of H.273's code points
@@ -22,10 +28,31 @@ bool is_known(int code_point) {
   return code_point >= 0 && code_point != kUnspecified;
 }
 
-// The tags of the encoded picture. RGB is converted with BT.709 to limited range.
-ColorProps encoded_color(const VideoWriterOptions& options) {
+// Of "yuv420p10le" 10, of "yuv420p" 8: the number before the byte order.
+int depth_of(std::string name) {
+  if (name.ends_with("le") || name.ends_with("be")) name.resize(name.size() - 2);
+  if (name == "p010" || name == "p210" || name == "p410") return 10;
+  if (name == "rgb48" || name == "bgr48" || name == "p016") return 16;
+  for (const int bits : {9, 10, 12, 14, 16}) {
+    const std::string number = std::to_string(bits);
+    if (name.ends_with("p" + number) || name.ends_with("gray" + number)) return bits;
+  }
+  return 8;
+}
+
+bool is_rgb(const std::string& pixel_format) {
+  return pixel_format.find("rgb") != std::string::npos || pixel_format.find("gbr") != std::string::npos ||
+         pixel_format.find("bgr") != std::string::npos;
+}
+
+// The tags of the encoded picture. RGB that is encoded as YUV is converted with BT.709 to limited range.
+ColorProps encoded_color(const VideoWriterOptions& options, const std::string& pixel_format) {
   ColorProps color = options.color;
-  if (options.source_format.family == ColorFamily::rgb) {
+  if (is_rgb(pixel_format)) {
+    color.matrix = 0;
+    color.range = 1;
+    color.chroma_location = -1;
+  } else if (options.source_format.family == ColorFamily::rgb) {
     color.matrix = kBt709;
     color.range = 0;
     color.chroma_location = -1;
@@ -49,35 +76,167 @@ void add_tags(Arguments& args, const ColorProps& color) {
   add("-chroma_sample_location", color.chroma_location >= 0, color.chroma_location + 1);
 }
 
-// The frames get the tags too, so that no ffmpeg takes the options above for a wish to convert untagged frames.
-std::string filter_chain(const VideoWriterOptions& options, const ColorProps& color, const std::string& pixel_format) {
-  Arguments filters, tags;
-  if (options.source_format.family == ColorFamily::rgb) {
-    filters.push_back(
-        "scale=out_color_matrix=bt709:out_range=tv:flags=bicubic+accurate_rnd+full_chroma_int+full_chroma_inp");
-    filters.push_back("format=" + pixel_format);
-  }
+std::string tags_filter(const ColorProps& color) {
+  Arguments tags;
   if (color.range == 0 || color.range == 1) tags.push_back(fmt::format("range={}", color.range + 1));
   if (is_known(color.matrix)) tags.push_back(fmt::format("colorspace={}", color.matrix));
   if (is_known(color.primaries)) tags.push_back(fmt::format("color_primaries={}", color.primaries));
   if (is_known(color.transfer)) tags.push_back(fmt::format("color_trc={}", color.transfer));
-  if (!tags.empty()) filters.push_back("setparams=" + join(tags, ":"));
+  return tags.empty() ? "" : "setparams=" + join(tags, ":");
+}
+
+// The frames get the tags too, so that no ffmpeg takes the options above for a wish to convert untagged frames.
+std::string filter_chain(const VideoWriterOptions& options, const ColorProps& color, const std::string& pixel_format) {
+  static constexpr const char* kExact = "flags=bicubic+accurate_rnd+full_chroma_int+full_chroma_inp";
+  const bool from_rgb = options.source_format.family == ColorFamily::rgb, to_rgb = is_rgb(pixel_format);
+  Arguments filters;
+  if (from_rgb && !to_rgb) filters.push_back(fmt::format("scale=out_color_matrix=bt709:out_range=tv:{}", kExact));
+  if (!from_rgb && to_rgb) filters = {tags_filter(options.color), fmt::format("scale={}", kExact)};
+  if (from_rgb != to_rgb && !pixel_format.empty()) filters.push_back("format=" + pixel_format);
+  filters.push_back(tags_filter(color));
+  std::erase(filters, "");
   return join(filters, ",");
 }
 
-// Reads a part of the audio file where only a part of the video is written.
-void add_audio_input(Arguments& args, const VideoWriterOptions& options) {
-  if (options.audio_start_s > 0) args.insert(args.end(), {"-ss", fmt::format("{:.6f}", options.audio_start_s)});
-  if (options.audio_duration_s > 0) args.insert(args.end(), {"-t", fmt::format("{:.6f}", options.audio_duration_s)});
-  args.insert(args.end(), {"-i", "file:" + options.audio_from.string()});
+void add(Arguments& args, const Arguments& more) {
+  args.insert(args.end(), more.begin(), more.end());
+}
+
+// --- What this ffmpeg and this encoder are ---
+
+// Every frame with its own timestamp: -fps_mode since ffmpeg 5.1, -vsync before. A version that is no number (built
+// from a repository) is a new one.
+std::string frame_timing_option(const std::string& ffmpeg) {
+  const std::string text = run_process({ffmpeg, "-version"}, std::chrono::seconds(10)).out;
+  int major = 0, minor = 0;
+  const bool numbered = std::sscanf(text.c_str(), "ffmpeg version %*[n]%d.%d", &major, &minor) == 2 ||
+                        std::sscanf(text.c_str(), "ffmpeg version %d.%d", &major, &minor) == 2;
+  const bool is_old = numbered && (major < 5 || (major == 5 && minor < 1));
+  return is_old ? "-vsync" : "-fps_mode";
+}
+
+// ffmpeg's own description of the encoder.
+std::string encoder_help(const VideoWriterOptions& options) {
+  if (find_program(options.ffmpeg).empty()) {
+    fail(
+        fmt::format("{}: writing video needs ffmpeg, and \"{}\" was not found; install the package ffmpeg, or name the "
+                    "program with --ffmpeg",
+                    options.output.string(), options.ffmpeg));
+  }
+  std::string help =
+      run_process({options.ffmpeg, "-hide_banner", "-h", "encoder=" + options.codec}, std::chrono::seconds(30)).out;
+  if (help.find("Encoder " + options.codec) != std::string::npos) return help;
+  fail(fmt::format("{}: {} has no encoder \"{}\" (`{} -encoders` lists them)", options.output.string(), options.ffmpeg,
+                   options.codec, options.ffmpeg));
+}
+
+// Empty: it does not say.
+Arguments pixel_formats(const std::string& help) {
+  static constexpr std::string_view kMark = "Supported pixel formats: ";
+  const auto at = help.find(kMark);
+  if (at == std::string::npos) return {};
+  const std::string line = help.substr(at + kMark.size(), help.find('\n', at) - at - kMark.size());
+  Arguments names = split(line, ' ');
+  std::erase(names, "");
+  return names;
+}
+
+std::string choose_pixel_format(const VideoWriterOptions& options, const VideoFormat& written,
+                                const std::string& extension, const std::string& help) {
+  const Arguments known = pixel_formats(help);
+  const auto takes = [&](const std::string& name) {
+    return known.empty() || std::find(known.begin(), known.end(), name) != known.end();
+  };
+  if (options.pixel_format.empty()) {
+    const std::string ours = encoded_pixel_format(written, extension, options.width, options.height);
+    return takes(ours) ? ours : "";
+  }
+  if (!takes(options.pixel_format)) {
+    fail_usage(fmt::format("--pix-fmt {}: {} takes {}", options.pixel_format, options.codec, join(known, " ")));
+  }
+  return options.pixel_format;
+}
+
+Arguments choose_quality(const VideoWriterOptions& options, const std::string& help) {
+  constexpr int kUsual = 16;
+  const std::string value = std::to_string(options.crf.value_or(kUsual));
+  const auto has = [&](const char* option) { return help.find(fmt::format("\n  {} ", option)) != std::string::npos; };
+  if (has("-crf")) {
+    // libvpx and libaom take it for a limit unless the bit rate is 0.
+    const bool limit = options.codec.starts_with("libvpx") || options.codec.starts_with("libaom");
+    return limit ? Arguments{"-crf", value, "-b:v", "0"} : Arguments{"-crf", value};
+  }
+  if (has("-cq")) return {"-cq", value, "-b:v", "0"};  // NVIDIA's
+  if (options.crf) {
+    fail_usage(fmt::format("--crf {}: {} has no such option; give it its own with --ffmpeg \"-…\"", *options.crf,
+                           options.codec));
+  }
+  return {};
+}
+
+// --- Parts of the command ---
+
+Arguments beginning(const VideoWriterOptions& options) {
+  return {options.ffmpeg, "-hide_banner", "-loglevel", "error", "-nostats", "-y"};
+}
+
+// The stream header says all: reading ahead to guess would only hold frames back.
+void add_raw_input(Arguments& args) {
+  add(args, {"-probesize", "32", "-analyzeduration", "0", "-f", "nut", "-i", "pipe:0"});
+}
+
+void add_delay(Arguments& args, const EncoderPlan& plan) {
+  if (plan.kept.video_delay_s > 0) add(args, {"-itsoffset", fmt::format("{:.6f}", plan.kept.video_delay_s)});
+}
+
+void add_encoding(Arguments& args, const VideoWriterOptions& options, const EncoderPlan& plan,
+                  std::int64_t ticks_per_second) {
+  const ColorProps color = encoded_color(options, plan.pixel_format);
+  add(args, {"-map", "0:v:0", "-c:v", options.codec});
+  add(args, plan.quality);
+  if (!plan.pixel_format.empty()) add(args, {"-pix_fmt", plan.pixel_format});
+  add(args, {plan.timing_option, "passthrough", "-enc_time_base", fmt::format("1/{}", ticks_per_second)});
+  if (const std::string filters = filter_chain(options, color, plan.pixel_format); !filters.empty()) {
+    add(args, {"-vf", filters});
+  }
+  add_tags(args, color);
+  add(args, options.encoder_arguments);
+}
+
+void add_container(Arguments& args, const VideoWriterOptions& options, const EncoderPlan& plan) {
+  add(args, plan.kept.output);
+  // Chapters end with the part that is written. A little more, so that rounding costs no frame.
+  if (!options.kept.file.empty() && !options.kept.whole) {
+    add(args, {"-t", fmt::format("{:.6f}", options.kept.duration_s + 0.001)});
+  }
+  if (plan.extension == ".mp4" || plan.extension == ".mov") add(args, {"-movflags", "+faststart"});
+}
+
+void add_output(Arguments& args, const fs::path& output) {
+  args.push_back("file:" + output.string());
+}
+
+// --- The trial ---
+
+// Writes a black frame with all that has been chosen: what ffmpeg will not do is known before the first real one.
+void try_encoder(const VideoWriterOptions& options, const EncoderPlan& plan) {
+  const PendingFile file(options.output);
+  Arguments args = encoder_command(options, plan, Timeline(options.fps).ticks_per_second(), file.path());
+  const Arguments moment{"-t", "0.1"};  // of what is taken along, too
+  args.insert(args.end() - 1, moment.begin(), moment.end());
+  const OwnedPicture black(plan.written, options.width, options.height);
+  EncoderProcess process(options, plan, args, {});
+  process.write(black.view(), {});
+  process.finish();
 }
 
 }  // namespace
 
-VideoFormat written_format(const VideoFormat& source) {
+VideoFormat written_format(const VideoFormat& source, const std::string& pixel_format) {
   VideoFormat written = source;
   written.sample_type = SampleType::integer;
   written.bits = !source.is_float() && source.bits == 8 ? 8 : 10;
+  if (!pixel_format.empty()) written.bits = depth_of(pixel_format);
   return written;
 }
 
@@ -111,41 +270,58 @@ std::string encoded_pixel_format(const VideoFormat& written, const std::string& 
   return (half_height ? "yuv420p" : half_width ? "yuv422p" : "yuv444p") + depth;
 }
 
-// Every frame with its own timestamp: -fps_mode since ffmpeg 5.1, -vsync before. A version that is no number (built
-// from a repository) is a new one.
-std::string frame_timing_option(const std::string& ffmpeg) {
-  const std::string text = run_process({ffmpeg, "-version"}, std::chrono::seconds(10)).out;
-  int major = 0, minor = 0;
-  const bool numbered = std::sscanf(text.c_str(), "ffmpeg version %*[n]%d.%d", &major, &minor) == 2 ||
-                        std::sscanf(text.c_str(), "ffmpeg version %d.%d", &major, &minor) == 2;
-  const bool is_old = numbered && (major < 5 || (major == 5 && minor < 1));
-  return is_old ? "-vsync" : "-fps_mode";
+bool EncoderPlan::keeps_rgb() const {
+  return is_rgb(pixel_format);
 }
 
-std::vector<std::string> encoder_command(const VideoWriterOptions& options, const std::string& extension,
-                                         std::int64_t ticks_per_second, const std::vector<std::string>& audio,
-                                         const std::filesystem::path& output) {
-  const std::string pixel_format =
-      encoded_pixel_format(written_format(options.source_format), extension, options.width, options.height);
-  const ColorProps color = encoded_color(options);
-  Arguments args{options.ffmpeg, "-hide_banner", "-loglevel", "error", "-nostats", "-y"};
-  // The stream header says all: reading ahead to guess would only hold frames back.
-  args.insert(args.end(), {"-probesize", "32", "-analyzeduration", "0", "-f", "nut", "-i", "pipe:0"});
-  if (!audio.empty()) add_audio_input(args, options);
-  args.insert(args.end(), {"-map", "0:v:0", "-c:v", options.codec});
-  if (options.codec.starts_with("lib")) args.insert(args.end(), {"-crf", std::to_string(options.crf)});
-  args.insert(args.end(), {"-pix_fmt", pixel_format, frame_timing_option(options.ffmpeg), "passthrough"});
-  args.insert(args.end(), {"-enc_time_base", fmt::format("1/{}", ticks_per_second)});
-  if (const std::string filters = filter_chain(options, color, pixel_format); !filters.empty()) {
-    args.insert(args.end(), {"-vf", filters});
+EncoderPlan plan_encoder(const VideoWriterOptions& options) {
+  EncoderPlan plan{.extension = lower_extension(options.output),
+                   .written = written_format(options.source_format, options.pixel_format)};
+  raw_video_fourcc(plan.written);  // refuses what ffmpeg could not be told
+  const std::string help = encoder_help(options);
+  plan.pixel_format = choose_pixel_format(options, plan.written, plan.extension, help);
+  plan.quality = choose_quality(options, help);
+  plan.timing_option = frame_timing_option(options.ffmpeg);
+  if (!options.kept.file.empty()) {
+    plan.kept = kept_options(options.kept, list_streams(options.ffmpeg, options.kept.file), plan.extension);
   }
-  add_tags(args, color);
-  // Seeking lands on a key frame of the file's video: what lies before the part that is wanted is dropped.
-  if (options.audio_start_s > 0) args.insert(args.end(), {"-copypriorss:a", "0"});
-  const Arguments audio_options = audio_output_options(audio, extension);
-  args.insert(args.end(), audio_options.begin(), audio_options.end());
-  if (extension == ".mp4" || extension == ".mov") args.insert(args.end(), {"-movflags", "+faststart"});
-  args.push_back("file:" + output.string());
+  try_encoder(options, plan);
+  return plan;
+}
+
+std::vector<std::string> encoder_command(const VideoWriterOptions& options, const EncoderPlan& plan,
+                                         std::int64_t ticks_per_second, const fs::path& output) {
+  Arguments args = beginning(options);
+  add_delay(args, plan);
+  add_raw_input(args);
+  add(args, plan.kept.input);
+  add_encoding(args, options, plan, ticks_per_second);
+  add_container(args, options, plan);
+  add_output(args, output);
+  return args;
+}
+
+std::vector<std::string> segment_command(const VideoWriterOptions& options, const EncoderPlan& plan,
+                                         std::int64_t ticks_per_second, const fs::path& output) {
+  Arguments args = beginning(options);
+  args.push_back("-copyts");
+  add_raw_input(args);
+  add_encoding(args, options, plan, ticks_per_second);
+  add(args, {"-write_index", "0", "-f", "nut"});
+  add_output(args, output);
+  return args;
+}
+
+std::vector<std::string> join_command(const VideoWriterOptions& options, const EncoderPlan& plan,
+                                      const fs::path& output) {
+  Arguments args = beginning(options);
+  add_delay(args, plan);
+  add(args, {"-f", "nut", "-i", "pipe:0"});
+  add(args, plan.kept.input);
+  add(args, {"-map", "0:v:0", "-c:v", "copy"});
+  add_tags(args, encoded_color(options, plan.pixel_format));
+  add_container(args, options, plan);
+  add_output(args, output);
   return args;
 }
 

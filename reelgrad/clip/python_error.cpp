@@ -68,4 +68,8 @@ std::string shorten_python_error(std::string_view text, std::string_view script)
   return fmt::format("{}: {} (raised at {})", in_script->text(), trimmed(message), innermost->text());
 }
 
+bool is_memory_error(std::string_view text) {
+  return text.find("MemoryError") != std::string_view::npos;
+}
+
 }  // namespace reelgrad

@@ -9,4 +9,7 @@ namespace reelgrad {
 // an exception raised in a module it calls names both places.
 std::string shorten_python_error(std::string_view text, std::string_view script);
 
+// Whether such an error is Python's or NumPy's that memory ran out.
+bool is_memory_error(std::string_view text);
+
 }  // namespace reelgrad

@@ -47,6 +47,14 @@ TEST(ScriptOpen, WorksBesideItsFilesWhateverItsPath) {
   EXPECT_EQ(std::string(error.what()), (folder / "bad.vpy").string() + ":3: ValueError: あ");
 }
 
+TEST(ScriptOpen, AScriptThatRunsOutOfMemorySaysSo) {
+  const ScriptFolder folder;
+  const auto path = folder.script("s.vpy", "x = bytes(2**62)\n");
+  const Error error = error_of([&] { Script::open(path); });
+  EXPECT_EQ(error.kind(), ErrorKind::out_of_memory);
+  EXPECT_EQ(error.what(), path.string() + ":3: MemoryError");
+}
+
 TEST(ScriptOpen, ErrorsNameFileLineAndMessage) {
   const ScriptFolder folder;
   const auto message = [&](const std::string& body) {

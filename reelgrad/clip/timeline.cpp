@@ -26,28 +26,28 @@ Timeline::Timeline(Rational fps)
       default_duration_(fps.num > 0 && fps.den > 0 ? Rational{fps.den, fps.num} : Rational{1, 25}) {}
 
 std::int64_t Timeline::now() const {
-  return ticks_ + (2 * Wide{rest_.num} >= rest_.den ? 1 : 0);
+  return at_.ticks + (2 * Wide{at_.rest.num} >= at_.rest.den ? 1 : 0);
 }
 
 void Timeline::advance(Rational duration) {
   if (duration.num <= 0 || duration.den <= 0) duration = default_duration_;
   const Wide exact = Wide{duration.num} * rate_;
-  ticks_ += static_cast<std::int64_t>(exact / duration.den);
+  at_.ticks += static_cast<std::int64_t>(exact / duration.den);
   const std::int64_t rest = static_cast<std::int64_t>(exact % duration.den);
   if (rest == 0) return;
 
-  const std::int64_t divisor = std::gcd(rest_.den, duration.den);
-  Wide den = Wide{rest_.den} / divisor * duration.den;
-  Wide num = Wide{rest_.num} * (duration.den / divisor) + Wide{rest} * (rest_.den / divisor);
+  const std::int64_t divisor = std::gcd(at_.rest.den, duration.den);
+  Wide den = Wide{at_.rest.den} / divisor * duration.den;
+  Wide num = Wide{at_.rest.num} * (duration.den / divisor) + Wide{rest} * (at_.rest.den / divisor);
   while (den > std::int64_t{1} << 40) {  // unlike denominators pile up: give up below 2^-40 of a tick
     den /= 2;
     num /= 2;
   }
-  ticks_ += static_cast<std::int64_t>(num / den);
+  at_.ticks += static_cast<std::int64_t>(num / den);
   const auto part = static_cast<std::int64_t>(num % den);
   const auto whole = static_cast<std::int64_t>(den);
   const std::int64_t common = std::gcd(part, whole);
-  rest_ = {part / common, whole / common};
+  at_.rest = {part / common, whole / common};
 }
 
 bool fits_rate(Rational duration, Rational fps) {

@@ -57,5 +57,18 @@ TEST(FitsRate, TakesWhatMatroskaRoundsToMilliseconds) {
   EXPECT_FALSE(fits_rate({0, 1}, {24, 1}));
 }
 
+TEST(Timeline, GoesOnFromAPositionAsIfNeverLeft) {
+  const Rational fps{24000, 1001};
+  Timeline whole(fps), first(fps);
+  for (int i = 0; i < 10; ++i) {
+    whole.advance({1, 7});
+    if (i < 4) first.advance({1, 7});
+  }
+  Timeline second(fps, first.position());
+  for (int i = 4; i < 10; ++i) second.advance({1, 7});
+  EXPECT_EQ(second.position(), whole.position());
+  EXPECT_EQ(second.now(), whole.now());
+}
+
 }  // namespace
 }  // namespace reelgrad

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -13,20 +12,17 @@
 #include "reelgrad/base/files.h"
 #include "reelgrad/base/handle.h"
 #include "reelgrad/base/log.h"
-#include "reelgrad/base/process.h"
-#include "reelgrad/clip/audio_copy.h"
 #include "reelgrad/clip/encoder.h"
+#include "reelgrad/clip/encoder_process.h"
 #include "reelgrad/clip/file_name.h"
-#include "reelgrad/clip/nut.h"
-#include "reelgrad/clip/planes.h"
 #include "reelgrad/clip/timeline.h"
+#include "reelgrad/clip/video_segments.h"
 #include "reelgrad/clip/y4m.h"
 
 namespace reelgrad {
 namespace {
 
 namespace fs = std::filesystem;
-using namespace std::chrono_literals;
 using File = Handle<std::FILE, std::fclose>;
 
 void check_size(const VideoWriterOptions& options) {
@@ -37,74 +33,44 @@ void check_size(const VideoWriterOptions& options) {
                          options.output.string(), format.name(), options.width, options.height, unit_w, unit_h));
 }
 
-void check_ffmpeg(const VideoWriterOptions& options) {
-  if (find_program(options.ffmpeg).empty()) {
-    fail(
-        fmt::format("{}: writing video needs ffmpeg, and \"{}\" was not found; install the package ffmpeg, or name the "
-                    "program with --ffmpeg",
-                    options.output.string(), options.ffmpeg));
-  }
-  const ProcessResult help = run_process({options.ffmpeg, "-hide_banner", "-h", "encoder=" + options.codec}, 30s);
-  if (help.out.find("Encoder " + options.codec) != std::string::npos) return;
-  fail(fmt::format("{}: {} has no encoder \"{}\" (`{} -encoders` lists them)", options.output.string(), options.ffmpeg,
-                   options.codec, options.ffmpeg));
-}
-
 // Where frames go once VideoWriter has checked them.
 class Sink {
  public:
   virtual ~Sink() = default;
   virtual void write(const FrameView& frame, Rational duration) = 0;
   virtual void finish() = 0;
+  virtual std::int64_t finished_frames() const { return 0; }
 };
 
 class EncoderSink final : public Sink {
  public:
-  EncoderSink(const VideoWriterOptions& options, const std::string& extension)
-      : output_(options.output),
-        file_(options.output),
-        timeline_(options.fps),
-        plane_order_(options.source_format.family == ColorFamily::rgb ? std::array{1, 2, 0} : std::array{0, 1, 2}),
-        process_(encoder_command(options, extension, timeline_.ticks_per_second(), audio_of(options), file_.path())),
-        nut_({options.width, options.height, raw_video_fourcc(written_format(options.source_format)),
-              timeline_.ticks_per_second(), options.fps, options.sample_aspect},
-             [this](std::span<const std::byte> bytes) { send(bytes); }) {}
+  EncoderSink(const VideoWriterOptions& options, const EncoderPlan& plan)
+      : file_(options.output),
+        process_(options, plan, encoder_command(options, plan, Timeline(options.fps).ticks_per_second(), file_.path()),
+                 {}) {}
 
-  void write(const FrameView& frame, Rational duration) override {
-    pack_planes(frame, plane_order_, rows_);
-    nut_.write_frame(timeline_.now(), rows_);
-    timeline_.advance(duration);
-  }
+  void write(const FrameView& frame, Rational duration) override { process_.write(frame, duration); }
 
   void finish() override {
-    process_.close_input();
-    if (const int code = process_.wait(); code != 0) {
-      fail(fmt::format("{}: ffmpeg ended with exit code {}: {}", output_.string(), code, process_.error_output()));
-    }
+    process_.finish();
     file_.commit();
   }
 
  private:
-  static std::vector<std::string> audio_of(const VideoWriterOptions& options) {
-    if (options.audio_from.empty()) return {};
-    return audio_codecs(options.ffmpeg, options.audio_from);
-  }
-
-  void send(std::span<const std::byte> bytes) {
-    try {
-      process_.write(bytes);
-    } catch (const Error& error) {
-      throw Error(error.kind(), fmt::format("{}: {}", output_.string(), error.what()));
-    }
-  }
-
-  fs::path output_;
   PendingFile file_;
-  Timeline timeline_;
-  std::array<int, 3> plane_order_;  // ffmpeg's planar RGB is G, B, R
-  PipedProcess process_;
-  NutWriter nut_;
-  std::vector<std::byte> rows_;
+  EncoderProcess process_;
+};
+
+class SegmentSink final : public Sink {
+ public:
+  SegmentSink(const VideoWriterOptions& options, const EncoderPlan& plan) : segments_(options, plan) {}
+
+  void write(const FrameView& frame, Rational duration) override { segments_.write(frame, duration); }
+  void finish() override { segments_.finish(); }
+  std::int64_t finished_frames() const override { return segments_.finished_frames(); }
+
+ private:
+  VideoSegments segments_;
 };
 
 class Y4mSink final : public Sink {
@@ -147,19 +113,33 @@ class Y4mSink final : public Sink {
   std::optional<Y4mWriter> writer_;
 };
 
+// What Y4M has no place for.
+void refuse_encoding_options(const VideoWriterOptions& options) {
+  const char* option = options.segments.frames > 0          ? "--segments"
+                       : !options.pixel_format.empty()      ? "--pix-fmt"
+                       : !options.encoder_arguments.empty() ? "--ffmpeg"
+                                                            : nullptr;
+  if (option) {
+    fail_usage(fmt::format("{}: is for encoded video (.mkv, .mp4, .mov), and {} is Y4M", option,
+                           options.output == "-" ? "standard output" : options.output.string()));
+  }
+}
+
 }  // namespace
 
 struct VideoWriter::Impl {
   VideoWriterOptions options;
   VideoFormat format;
-  std::string note;
+  std::vector<std::string> notes;
   std::unique_ptr<Sink> sink;
 
-  explicit Impl(VideoWriterOptions given) : options(std::move(given)), format(written_format(options.source_format)) {
+  explicit Impl(VideoWriterOptions given)
+      : options(std::move(given)), format(written_format(options.source_format, options.pixel_format)) {
     const std::string extension = lower_extension(options.output);
     check_size(options);
     if (options.output == "-" || extension == ".y4m") {
-      note = y4m_note();
+      refuse_encoding_options(options);
+      notes.push_back(y4m_note());
       sink = std::make_unique<Y4mSink>(options);
       return;
     }
@@ -169,16 +149,20 @@ struct VideoWriter::Impl {
                       "output)",
                       options.output.string(), extension));
     }
-    raw_video_fourcc(format);  // refuses what ffmpeg could not be told
-    check_ffmpeg(options);
-    note = encoder_note(extension);
-    sink = std::make_unique<EncoderSink>(options, extension);
+    const EncoderPlan plan = plan_encoder(options);
+    notes = plan.kept.notes;
+    notes.insert(notes.begin(), encoder_note(plan));
+    if (options.segments.frames > 0) {
+      sink = std::make_unique<SegmentSink>(options, plan);
+    } else {
+      sink = std::make_unique<EncoderSink>(options, plan);
+    }
   }
 
   std::string depth_note() const {
     const VideoFormat& source = options.source_format;
-    return source.bits == format.bits && !source.is_float() ? ""
-                                                            : fmt::format(" ({} is written at 10 bits)", source.name());
+    if (source.bits == format.bits && !source.is_float()) return "";
+    return fmt::format(" ({} is written at {} bits)", source.name(), format.bits);
   }
 
   std::string y4m_note() const {
@@ -186,13 +170,16 @@ struct VideoWriter::Impl {
     return fmt::format("writing Y4M, {}{}", rgb ? "RGB converted to YUV 4:4:4 (BT.709)" : format.name(), depth_note());
   }
 
-  std::string encoder_note(const std::string& extension) const {
-    const std::string encoded = encoded_pixel_format(format, extension, options.width, options.height);
+  std::string encoder_note(const EncoderPlan& plan) const {
+    const std::string encoded = plan.pixel_format.empty() ? "what comes nearest" : plan.pixel_format;
     std::string text = fmt::format("writing {} as {}", encoded, options.codec);
-    if (options.codec.starts_with("lib")) text += fmt::format(", crf {}", options.crf);
-    if (format.family == ColorFamily::rgb) {
+    if (!plan.quality.empty()) text += fmt::format(", {} {}", plan.quality[0].substr(1), plan.quality[1]);
+    if (format.family == ColorFamily::rgb && !plan.keeps_rgb()) {
       text += ", RGB converted to YUV (BT.709)";
-      if (extension != ".mkv" && encoded.starts_with("yuv444")) text += ", 4:4:4 because the size is odd";
+      const bool asked = !options.pixel_format.empty();
+      if (!asked && plan.extension != ".mkv" && encoded.starts_with("yuv444")) {
+        text += ", 4:4:4 because the size is odd";
+      }
     }
     return text + depth_note();
   }
@@ -206,8 +193,11 @@ VideoWriter::~VideoWriter() = default;
 VideoFormat VideoWriter::format() const {
   return impl_->format;
 }
-std::string VideoWriter::format_note() const {
-  return impl_->note;
+std::vector<std::string> VideoWriter::notes() const {
+  return impl_->notes;
+}
+std::int64_t VideoWriter::finished_frames() const {
+  return impl_->sink->finished_frames();
 }
 
 void VideoWriter::write(const FrameView& frame, Rational duration) {

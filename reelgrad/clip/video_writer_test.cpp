@@ -1,6 +1,9 @@
 #include "reelgrad/clip/video_writer.h"
 
+#include <gmock/gmock.h>
+
 #include <cmath>
+#include <functional>
 
 #include "reelgrad/base/files.h"
 #include "reelgrad/base/log.h"
@@ -49,7 +52,7 @@ class WrittenVideo : public testing::Test {
     while (const auto frame = frames.next()) writer.write(frame->view(), frame->duration());
     EXPECT_FALSE(test::fs::exists(options.output));
     writer.finish();
-    return writer.format_note();
+    return writer.notes().at(0);
   }
 
   ScriptFolder folder_;
@@ -133,7 +136,7 @@ TEST_F(WrittenVideo, DeepAndFloatSourcesAreWrittenAtTenBits) {
     VideoWriter writer(options(source, "deep.mkv"));
     EXPECT_EQ(writer.format().bits, 10);
     EXPECT_FALSE(writer.format().is_float());
-    EXPECT_EQ(writer.format_note(), "writing " + std::string(format[4] == '4' ? "yuv444p10le" : "yuv420p10le") +
+    EXPECT_EQ(writer.notes().at(0), "writing " + std::string(format[4] == '4' ? "yuv444p10le" : "yuv420p10le") +
                                         " as libx264, crf 16 (" + format + " is written at 10 bits)");
   }
   EXPECT_FALSE(test::fs::exists(folder_ / "deep.mkv"));  // never finished
@@ -230,7 +233,7 @@ TEST_F(WrittenVideo, AudioIsCopied) {
                 audio.string()});
   const Clip source = clip("YUV420P8", 64, 48);
   VideoWriterOptions written = options(source, "s.mkv");
-  written.audio_from = audio;
+  written.kept.file = audio;
   write(source, written);
   EXPECT_EQ(ffprobe(written.output, "stream=codec_name", "a"), (Lines{"aac", "flac"}));
   EXPECT_EQ(ffprobe(written.output, "stream_tags=language", "a:1").at(0), "jpn");
@@ -243,13 +246,14 @@ TEST_F(WrittenVideo, AudioIsCopied) {
 
   // .mp4 takes no FLAC: encoded. Half a second from the middle.
   written.output = folder_ / "s.mp4";
-  written.audio_start_s = 1;
-  written.audio_duration_s = 0.5;
+  written.kept.whole = false;
+  written.kept.start_s = 1;
+  written.kept.duration_s = 0.5;
   write(source, written);
   EXPECT_EQ(ffprobe(written.output, "stream=codec_name", "a"), (Lines{"aac", "aac"}));
   EXPECT_NEAR(std::stod(ffprobe(written.output, "stream=duration", "a:0").at(0)), 0.5, 0.05);
 
-  written.audio_from = folder_.write("none.mkv", "nothing");
+  written.kept.file = folder_.write("none.mkv", "nothing");
   EXPECT_NE(std::string(error_of([&] { VideoWriter{written}; }).what()).find("none.mkv"), std::string::npos);
 }
 
@@ -333,6 +337,126 @@ TEST_F(WrittenVideo, FfmpegsOwnWordsAreInTheError) {
   EXPECT_EQ(error.kind(), ErrorKind::failed);
   EXPECT_NE(std::string(error.what()).find("the disk is on fire"), std::string::npos) << error.what();
   EXPECT_FALSE(test::fs::exists(bad.output));
+}
+
+TEST_F(WrittenVideo, WhatTheEncoderDoesNotTakeIsKnownBeforeTheFirstFrame) {
+  const Clip source = clip("YUV420P8", 64, 48);
+  const auto message = [&](ErrorKind kind, const std::function<void(VideoWriterOptions&)>& change) {
+    VideoWriterOptions bad = options(source, "bad.mkv");
+    change(bad);
+    const Error error = error_of([&] { VideoWriter{bad}; });
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    EXPECT_EQ(std::distance(test::fs::directory_iterator(folder_.path()), {}), 1);  // the script
+    return std::string(error.what());
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(message(ErrorKind::usage, [](auto& o) { o.pixel_format = "yuv411p"; }),
+              HasSubstr("--pix-fmt yuv411p: libx264 takes yuv420p yuvj420p"));
+  EXPECT_THAT(message(ErrorKind::usage,
+                      [](auto& o) {
+                        o.codec = "ffv1";
+                        o.crf = 20;
+                      }),
+              HasSubstr("--crf 20: ffv1 has no such option"));
+  EXPECT_THAT(message(ErrorKind::failed,
+                      [](auto& o) {
+                        o.encoder_arguments = {"-preset", "lento"};
+                      }),
+              HasSubstr("lento"));
+  EXPECT_THAT(message(ErrorKind::failed,
+                      [](auto& o) {
+                        o.encoder_arguments = {"-no-such-option", "1"};
+                      }),
+              HasSubstr("no-such-option"));
+  EXPECT_THAT(message(ErrorKind::usage,
+                      [&](auto& o) {
+                        o.output = folder_ / "a.y4m";
+                        o.segments.frames = 5;
+                      }),
+              HasSubstr("--segments: is for encoded video"));
+}
+
+TEST_F(WrittenVideo, AnotherPixelFormatIsFedAtItsDepth) {
+  const Clip source = clip("YUV420P8", 64, 48);
+  VideoWriterOptions deep = options(source, "deep.mkv");
+  deep.pixel_format = "yuv444p10le";
+  {
+    VideoWriter writer(deep);
+    EXPECT_EQ(writer.format().name(), "YUV420P10");
+    EXPECT_EQ(writer.notes().at(0), "writing yuv444p10le as libx264, crf 16 (YUV420P8 is written at 10 bits)");
+    writer.write(OwnedPicture(writer.format(), 64, 48).view(), {});
+    writer.finish();
+  }
+  EXPECT_EQ(ffprobe(deep.output, "stream=pix_fmt"), Lines{"yuv444p10le"});
+
+  // RGB stays RGB where it is asked for, to the last bit.
+  const Clip rgb = output(folder_.script(
+      "rgb.vpy",
+      "core.std.BlankClip(width=64, height=48, format=vs.RGB24, length=2, color=[200, 100, 50]).set_output()\n"));
+  VideoWriterOptions kept = options(rgb, "rgb.mkv");
+  kept.codec = "ffv1";
+  kept.pixel_format = "bgr0";
+  EXPECT_EQ(write(rgb, kept), "writing bgr0 as ffv1");
+  test::ffmpeg({"-i", kept.output.string(), "-f", "rawvideo", "-pix_fmt", "rgb24", (folder_ / "raw").string()});
+  EXPECT_EQ(test::read_bytes(folder_ / "raw").substr(0, 3), "\xC8\x64\x32");
+}
+
+TEST_F(WrittenVideo, SegmentsGiveTheSameVideo) {
+  // 24000/1001 with one frame in four twice as long: no segment ends on a whole millisecond.
+  const Clip source =
+      clip("YUV420P8", 64, 48,
+           "c = core.std.Splice([c.std.Trim(first=i, length=1).std.SetFrameProps(_DurationNum=1001 * (2 if i % 4 == 1 "
+           "else 1), _DurationDen=24000) for i in range(12)])\n");
+  for (const char* extension : {"mkv", "mp4"}) {
+    const auto named = [&](const char* name) { return std::string(name) + "." + extension; };
+    VideoWriterOptions whole = options(source, named("whole")), parts = options(source, named("parts"));
+    whole.crf = parts.crf = 0;  // lossless: where the encoder was begun anew does not show
+    parts.segments = {.frames = 5, .made_of = {{"model", "a"}}};
+    write(source, whole);
+    {
+      VideoWriter writer(parts);
+      for (int n = 0; n < 7; ++n) writer.write(source.frame(n).view(), source.frame(n).duration());
+    }
+    EXPECT_FALSE(test::fs::exists(parts.output));
+    VideoWriterOptions other = parts;
+    other.segments.made_of = {{"model", "b"}};
+    const Error changed = error_of([&] { VideoWriter{other}; });
+    EXPECT_EQ(changed.kind(), ErrorKind::usage);
+    EXPECT_NE(std::string(changed.what()).find("model was \"a\", is \"b\""), std::string::npos) << changed.what();
+
+    VideoWriter writer(parts);
+    EXPECT_EQ(writer.finished_frames(), 5);
+    EXPECT_NE(std::string(error_of([&] { VideoWriter{parts}; }).what()).find("in use by process"), std::string::npos);
+    for (int n = 5; n < 12; ++n) writer.write(source.frame(n).view(), source.frame(n).duration());
+    writer.finish();
+    for (const char* entries : {"frame=pts", "stream=time_base,r_frame_rate,color_range,pix_fmt"}) {
+      EXPECT_EQ(ffprobe(parts.output, entries), ffprobe(whole.output, entries)) << extension << " " << entries;
+    }
+    const auto pictures = [](const auto& file) {
+      return test::output_of({"ffmpeg", "-v", "error", "-i", file.string(), "-f", "framemd5", "-"});
+    };
+    EXPECT_EQ(pictures(parts.output), pictures(whole.output));
+    EXPECT_FALSE(test::fs::exists(folder_ / ("." + named("parts") + ".segments")));
+  }
+}
+
+TEST_F(WrittenVideo, SegmentsBegunAfreshAreThrownAway) {
+  const Clip source = clip("YUV420P8", 64, 48);
+  VideoWriterOptions parts = options(source, "parts.mkv");
+  parts.segments = {.frames = 2, .made_of = {{"model", "a"}}};
+  const auto begin = [&] {
+    VideoWriter writer(parts);
+    const std::int64_t finished = writer.finished_frames();
+    for (int n = 0; n < 4; ++n) writer.write(source.frame(n).view(), {});
+    return finished;
+  };
+  EXPECT_EQ(begin(), 0);
+  EXPECT_EQ(begin(), 4);
+  test::fs::resize_file(folder_ / ".parts.mkv.segments" / "000002.nut", 100);
+  EXPECT_EQ(begin(), 4);  // the third is not whole any more
+  parts.segments.made_of = {{"model", "b"}};
+  parts.segments.fresh = true;
+  EXPECT_EQ(begin(), 0);
 }
 
 TEST_F(WrittenVideo, AbandonedOutputLeavesNothing) {

@@ -82,4 +82,15 @@ FrameView frame_view(const VSFrame* frame, const VSAPI* api) {
   return view;
 }
 
+MutableFrameView writable_view(VSFrame* frame, const VSAPI* api) {
+  MutableFrameView view;
+  view.format = to_video_format(*api->getVideoFrameFormat(frame)).value();
+  view.width = api->getFrameWidth(frame, 0);
+  view.height = api->getFrameHeight(frame, 0);
+  for (int plane = 0; plane < view.format.planes(); ++plane) {
+    view.planes[plane] = {reinterpret_cast<std::byte*>(api->getWritePtr(frame, plane)), api->getStride(frame, plane)};
+  }
+  return view;
+}
+
 }  // namespace reelgrad

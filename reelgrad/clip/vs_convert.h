@@ -22,5 +22,6 @@ Rational rational_prop(const VSMap* props, const char* num_key, const char* den_
 
 // The planes of a frame in host memory of a format that to_video_format takes. Valid while `frame` lives.
 FrameView frame_view(const VSFrame* frame, const VSAPI* api);
+MutableFrameView writable_view(VSFrame* frame, const VSAPI* api);
 
 }  // namespace reelgrad

@@ -9,31 +9,72 @@
 namespace reelgrad {
 namespace {
 
-std::vector<std::int64_t> needed_frames(std::int64_t frames, FrameRange range, int radius) {
-  std::vector<std::int64_t> numbers;
-  for (std::int64_t n = range.begin - radius; n < range.end + radius; ++n) {
-    numbers.push_back(std::clamp<std::int64_t>(n, 0, frames - 1));
-  }
-  return numbers;
+FrameRange reach_of(std::int64_t n, std::int64_t frames, int window, bool segments) {
+  return segments ? segment_reach(n, frames, window) : window_reach(n, frames, window);
+}
+
+FrameRange needed_frames(std::int64_t frames, FrameRange range, int window, bool segments) {
+  if (range.size() == 0) return range;
+  return {reach_of(range.begin, frames, window, segments).begin, reach_of(range.end - 1, frames, window, segments).end};
+}
+
+FrameStream stream_of(const Clip& clip, FrameRange frames) {
+  return FrameStream(clip, frames.begin, frames.size());
 }
 
 }  // namespace
 
-WindowReader::WindowReader(const Clip& clip, FrameRange range, int window)
-    : window_(static_cast<std::size_t>(window)),
+WindowReader::WindowReader(const Clip& clip, FrameRange range, int window, const WindowOptions& options)
+    : range_(range),
+      frames_(clip.info().frames),
+      size_(window),
+      options_(options),
       name_(clip.name()),
-      stream_(clip, needed_frames(clip.info().frames, range, window / 2)) {}
+      stream_(stream_of(clip, needed_frames(frames_, range, window, options.segments))),
+      restored_{range.begin, range.begin} {}
 
 std::vector<FrameView> WindowReader::next() {
-  if (!frames_.empty()) frames_.pop_front();
-  while (frames_.size() < window_) {
+  const std::int64_t n = restored_.end;
+  if (n >= range_.end) fail(fmt::format("{}: no frame of the range is left", name_));
+  decode(reach(n));
+  latest_.clear();
+  for (const std::int64_t number : choose(n)) latest_.push_back(decoded(number));
+  std::vector<FrameView> views;
+  for (const Frame& frame : latest_) views.push_back(frame.view());
+  return views;
+}
+
+FrameRange WindowReader::reach(std::int64_t n) const {
+  return reach_of(n, frames_, size_, options_.segments);
+}
+
+void WindowReader::decode(FrameRange frames) {
+  while (!decoded_.empty() && decoded_.front().number() < frames.begin) decoded_.pop_front();
+  while (decoded_.empty() || decoded_.back().number() + 1 < frames.end) {
     std::optional<Frame> frame = stream_.next();
     if (!frame) fail(fmt::format("{}: no frame of the range is left", name_));
-    frames_.push_back(*std::move(frame));
+    decoded_.push_back(*std::move(frame));
   }
-  std::vector<FrameView> views;
-  for (const Frame& frame : frames_) views.push_back(frame.view());
-  return views;
+}
+
+const Frame& WindowReader::decoded(std::int64_t n) const {
+  return decoded_[static_cast<std::size_t>(n - decoded_.front().number())];
+}
+
+bool WindowReader::begins_scene(std::int64_t n) const {
+  if (!options_.scene_cuts) return false;
+  return decoded(n).begins_scene().value_or(false) || decoded(n - 1).ends_scene().value_or(false);
+}
+
+std::vector<std::int64_t> WindowReader::choose(std::int64_t n) {
+  const auto begins = [this](std::int64_t frame) { return begins_scene(frame); };
+  if (!options_.segments) {
+    restored_ = {n, n + 1};
+    return window_frames(n, frames_, size_, options_.ends, begins);
+  }
+  Segment segment = segment_of(n, frames_, size_, options_.ends, begins);
+  restored_ = {n, std::min(segment.own.end, range_.end)};
+  return std::move(segment.frames);
 }
 
 }  // namespace reelgrad

@@ -5,30 +5,49 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/clip/clip.h"
 #include "reelgrad/clip/frame_stream.h"
+#include "reelgrad/clip/window.h"
 
 namespace reelgrad {
 
-// What a network sees of a clip: the frames around each frame of a range in turn, each decoded once and ahead. A
-// clip's first and last frame stand for what lies beyond its ends; beyond the range's ends are the clip's own frames.
-// One thread.
+struct WindowOptions {
+  WindowEnds ends = WindowEnds::repeat;
+  bool scene_cuts = true;  // a cut, by the frames' properties, is an end
+  // The network restores all of its window: next() gives segments (segment_of), each once.
+  bool segments = false;
+};
+
+// What a network sees of a clip: the windows of the frames of a range in turn, each frame decoded once and ahead.
+// Beyond the range's ends are the clip's own frames. One thread.
 class WindowReader {
  public:
-  // `window` frames, an odd number, in the order of time; the range's frame is in the middle. The range lies within the
-  // clip.
-  WindowReader(const Clip& clip, FrameRange range, int window);
+  // `window` frames, an odd number unless they are segments. The range lies within the clip.
+  WindowReader(const Clip& clip, FrameRange range, int window, const WindowOptions& options = {});
 
-  // Waits for the window of the next frame of the range. The views are valid until the next call. Throws a frame's
-  // error, as Clip::frame does; failed when there have been as many calls as the range has frames.
+  // Waits for the next window. The views are valid until the next call, or as long as copies of window() live. Throws a
+  // frame's error, as Clip::frame does; failed when the range has been read.
   std::vector<FrameView> next();
 
-  // The middle frame of the latest window. Call next() first.
-  const Frame& middle() const { return frames_[frames_.size() / 2]; }
+  // Of the latest window. Call next() first.
+  const std::vector<Frame>& window() const { return latest_; }  // what next() gave, with its numbers
+  const Frame& middle() const { return latest_[latest_.size() / 2]; }
+  FrameRange restored() const { return restored_; }  // its frames in the range: one, unless it is a segment
 
  private:
-  std::size_t window_;
+  FrameRange reach(std::int64_t n) const;
+  void decode(FrameRange frames);
+  const Frame& decoded(std::int64_t n) const;
+  bool begins_scene(std::int64_t n) const;
+  std::vector<std::int64_t> choose(std::int64_t n);
+
+  FrameRange range_;
+  std::int64_t frames_;
+  int size_;
+  WindowOptions options_;
   std::string name_;
   FrameStream stream_;
-  std::deque<Frame> frames_;
+  std::deque<Frame> decoded_;  // in a row
+  std::vector<Frame> latest_;
+  FrameRange restored_;
 };
 
 }  // namespace reelgrad

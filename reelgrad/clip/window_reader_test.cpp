@@ -1,5 +1,6 @@
 #include "reelgrad/clip/window_reader.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "reelgrad/clip/clip_test_util.h"
@@ -52,6 +53,51 @@ TEST_F(WindowReaderTest, OneFrameOrMoreThanTheClipHas) {
   EXPECT_THAT(numbers(one.next()), ElementsAre(3));
   EXPECT_THAT(numbers(one.next()), ElementsAre(4));
   EXPECT_THAT(numbers(WindowReader(clip(), {2, 3}, 9).next()), ElementsAre(0, 0, 0, 1, 2, 3, 4, 4, 4));
+}
+
+std::vector<std::int64_t> frames_of(const std::vector<Frame>& window) {
+  std::vector<std::int64_t> result;
+  for (const Frame& frame : window) result.push_back(frame.number());
+  return result;
+}
+
+// Frame 3 begins a scene, which one of the two frames says.
+std::string cut_by(const std::string& frame, const std::string& key) {
+  return fmt::format("c = c[:{0}] + c[{0}].std.SetFrameProps({1}=1) + c[{0}+1:]\n", frame, key);
+}
+
+TEST_F(WindowReaderTest, ACutIsAnEnd) {
+  for (const std::string& cut : {cut_by("3", "_SceneChangePrev"), cut_by("2", "_SceneChangeNext")}) {
+    WindowReader reader(clip(cut), {1, 4}, 3);
+    EXPECT_THAT(numbers(reader.next()), ElementsAre(0, 1, 2));
+    EXPECT_THAT(numbers(reader.next()), ElementsAre(1, 2, 2));
+    EXPECT_THAT(numbers(reader.next()), ElementsAre(3, 3, 4));
+    EXPECT_THAT(frames_of(reader.window()), ElementsAre(3, 3, 4));
+    WindowReader mirrored(clip(cut), {2, 3}, 5, {.ends = WindowEnds::mirror});
+    EXPECT_THAT(numbers(mirrored.next()), ElementsAre(0, 1, 2, 1, 0));
+    WindowReader blind(clip(cut), {2, 3}, 5, {.scene_cuts = false});
+    EXPECT_THAT(numbers(blind.next()), ElementsAre(0, 1, 2, 3, 4));
+  }
+}
+
+TEST_F(WindowReaderTest, SegmentsComeOnceEach) {
+  WindowReader reader(clip(cut_by("3", "_SceneChangePrev")), {1, 5}, 2, {.segments = true});
+  EXPECT_THAT(numbers(reader.next()), ElementsAre(0, 1));
+  EXPECT_EQ(reader.restored(), (FrameRange{1, 2}));
+  EXPECT_THAT(numbers(reader.next()), ElementsAre(2, 2));
+  EXPECT_THAT(numbers(reader.next()), ElementsAre(3, 3));
+  EXPECT_EQ(reader.restored(), (FrameRange{3, 4}));
+  EXPECT_THAT(numbers(reader.next()), ElementsAre(4, 4));
+  EXPECT_EQ(test::error_of([&] { reader.next(); }).kind(), ErrorKind::failed);
+}
+
+TEST_F(WindowReaderTest, FramesOutliveTheNextWindow) {
+  WindowReader reader(clip(), {0, 5}, 3);
+  const std::vector<FrameView> views = reader.next();
+  const std::vector<Frame> kept = reader.window();
+  for (int i = 0; i < 4; ++i) reader.next();
+  EXPECT_THAT(numbers(views), ElementsAre(0, 0, 1));
+  EXPECT_THAT(frames_of(kept), ElementsAre(0, 0, 1));
 }
 
 TEST_F(WindowReaderTest, AFailingFrameRaisesItsOwnError) {

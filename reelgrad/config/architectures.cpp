@@ -108,7 +108,7 @@ constexpr std::array<ArchitectureOption, 1> kModuleOptions{{
     {"module", "file", "", "a shared library", "the network, built against reelgrad/nn/module.h"},
 }};
 
-constexpr std::array<ArchitectureEntry, 13> kArchitectures{{
+constexpr auto kArchitectures = std::to_array<ArchitectureEntry>({
     {"compact", "SRVGGNetCompact: plain 3x3 convolutions and one pixel shuffle, made for speed", kCompactScales,
      kCompactOptions},
     {"dncnn", "DnCNN and FDnCNN: plain 3x3 convolutions that find the noise", kSameSize, kDncnnOptions},
@@ -126,7 +126,7 @@ constexpr std::array<ArchitectureEntry, 13> kArchitectures{{
      kTscunetOptions, /*takes_args=*/false, /*window=*/5},
     {"torchscript", "A network of your own in PyTorch, in a TorchScript file", kOwnScales, kTorchScriptOptions},
     {"module", "A network of your own in C++, in a shared library", kOwnScales, kModuleOptions, /*takes_args=*/true},
-}};
+});
 
 }  // namespace
 

@@ -5,7 +5,7 @@
 #include <sstream>
 #include <utility>
 
-#include "reelgrad/doctor/rules.h"
+#include "reelgrad/doctor/rules/rules.h"
 
 namespace reelgrad {
 namespace {

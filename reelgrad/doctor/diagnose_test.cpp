@@ -9,7 +9,7 @@
 #include <set>
 
 #include "reelgrad/doctor/facts_json.h"
-#include "reelgrad/doctor/ill_facts.h"
+#include "reelgrad/doctor/testing/ill_facts.h"
 
 namespace reelgrad {
 namespace {

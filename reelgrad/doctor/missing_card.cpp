@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "reelgrad/doctor/diagnose.h"
-#include "reelgrad/doctor/probes.h"
+#include "reelgrad/doctor/probes/probes.h"
 
 namespace reelgrad {
 namespace {

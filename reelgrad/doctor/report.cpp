@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reelgrad/doctor/facts_json.h"
-#include "reelgrad/doctor/rules.h"
+#include "reelgrad/doctor/rules/rules.h"
 
 namespace reelgrad {
 namespace {

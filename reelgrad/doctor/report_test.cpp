@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "reelgrad/base/error.h"
-#include "reelgrad/doctor/driver.h"
-#include "reelgrad/doctor/healthy_facts.h"
-#include "reelgrad/doctor/probes.h"
+#include "reelgrad/doctor/card/driver.h"
+#include "reelgrad/doctor/probes/probes.h"
+#include "reelgrad/doctor/testing/healthy_facts.h"
 
 namespace reelgrad {
 namespace {

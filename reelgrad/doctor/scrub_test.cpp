@@ -4,7 +4,7 @@
 #include <random>
 
 #include "reelgrad/doctor/facts.h"
-#include "reelgrad/doctor/healthy_facts.h"
+#include "reelgrad/doctor/testing/healthy_facts.h"
 
 namespace reelgrad {
 namespace {

@@ -5,6 +5,8 @@
 #include "reelgrad/engine/export_model.h"
 #include "reelgrad/engine/guarded.h"
 #include "reelgrad/engine/inspect_model.h"
+#include "reelgrad/engine/meter_session.h"
+#include "reelgrad/engine/network_timing.h"
 #include "reelgrad/engine/restore_session.h"
 #include "reelgrad/engine/train_session.h"
 
@@ -19,7 +21,9 @@ class TorchEngine : public Engine {
   Status open_restorer(const RestoreRequest& request, std::unique_ptr<RestorerSession>& session) override {
     return guarded([&] { session = open_restore_session(request); });
   }
-  Status open_meter(const std::string&, std::unique_ptr<MeterSession>&) override { return {}; }
+  Status open_meter(const std::string& device, std::unique_ptr<MeterSession>& meter) override {
+    return guarded([&] { meter = open_meter_session(device); });
+  }
   Status validate(const ValidateRequest& request, Observer& observer, ValidateResult& result) override {
     return guarded([&] { validate_session(request, observer, result); });
   }
@@ -38,6 +42,9 @@ class TorchEngine : public Engine {
   }
   Status try_card(const std::string& uuid, TrialFigures& figures) override {
     return guarded([&] { figures = reelgrad::try_card(uuid); });
+  }
+  Status time_network(const TimingRequest& request, TimingResult& result) override {
+    return guarded([&] { result = reelgrad::time_network(request); });
   }
 };
 

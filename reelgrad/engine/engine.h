@@ -91,11 +91,11 @@ struct RestoreRequest {
   std::string precision = "auto";
   int tile_px = 0;  // side of the input that one tile restores; 0: chosen
   int overlap_px = kMeasuredOverlap;
-  int streams = 0;              // frames that a card works at together; 0: chosen
-  std::int64_t vram_mb = 0;     // of the card, for all that the session allocates; 0: what is free
-  double strength = 1;          // 0: the input (enlarged by bicubic), 1: what the network makes of it
-  bool ensemble = false;        // the mean over the picture's 8 flips and turns
-  std::optional<double> sigma;  // of networks that take a noise level: standard deviation in 8-bit codes; none: theirs
+  int streams = 0;               // frames that a card works at together; 0: chosen
+  std::int64_t vram_mb = 0;      // of the card, for all that the session allocates; 0: what is free
+  double strength = 1;           // 0: the input (enlarged by bicubic), 1: what the network makes of it
+  bool ensemble = false;         // the mean over the picture's 8 flips and turns
+  std::optional<double> sigma;   // of networks that take a noise level: standard deviation in 8-bit codes; none: theirs
   Dither dither = Dither::none;  // of outputs of 8 to 16 bits
   ColorOverrides overrides;
 };
@@ -200,6 +200,27 @@ struct TrialFigures {
   double half_matmul_tflops = 0, half_convolution_tflops = 0;
 };
 
+// A network with weights as they start, on random pictures.
+struct TimingRequest {
+  std::string arch;
+  int scale = 2;
+  std::map<std::string, std::string> options;
+  std::string device = "auto";
+  bool quick = false;             // less exact
+  std::filesystem::path weights;  // a .pth that is to hold the weights, for another program to time; empty: none
+};
+
+// What was timed, by what the device can do; sides are multiples of what the network takes.
+struct TimingResult {
+  int batch = 0, crop_px = 0;     // of a step of training
+  int width = 0, height = 0;      // of a picture that is restored
+  double least_seconds = 0;       // that each of the two was run for
+  int channels = 0, window = 1;   // of an input; a network's noise level is one of its channels
+  std::string device, precision;  // fp16 (training: autocast) or fp32
+  double step_seconds = 0, picture_seconds = 0;
+  bool step_captured = false, picture_captured = false;  // in a CUDA graph
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -217,6 +238,8 @@ class Engine {
   // the card `uuid`, results checked. Fails when one of them cannot be done or is wrong. A few seconds, 200 MB of the
   // card.
   virtual Status try_card(const std::string& uuid, TrialFigures& figures) = 0;
+  // Seconds of a training step and of a restored picture, with nothing loaded or saved; `arch` is one that has no file.
+  virtual Status time_network(const TimingRequest& request, TimingResult& result) = 0;
 };
 
 inline constexpr int kEngineVersion = 8;  // of this header's layout

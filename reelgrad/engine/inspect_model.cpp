@@ -14,6 +14,7 @@
 #include "reelgrad/nn/network_cost.h"
 #include "reelgrad/nn/weights_file.h"
 #include "reelgrad/record/run_folder.h"
+#include "reelgrad/restore/overlap_measure.h"
 
 namespace reelgrad {
 namespace {
@@ -46,6 +47,7 @@ void describe_network(const std::filesystem::path& file, Json& json) {
     json["options"] = model.spec.options;
     json["parameters"] = parameters;
     describe_reach(model.network->info(), json);
+    if (const auto overlap = known_overlap(weights_hash(*model.network))) json["overlap_px"] = *overlap;
     if (!json.contains("tensors")) json["tensors"] = tensor_list(state_dict(*model.network));
   } catch (const Error& error) {
     json["arch"] = nullptr;

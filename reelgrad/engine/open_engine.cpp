@@ -9,11 +9,12 @@
 #include <mutex>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "reelgrad/base/dynamic_library.h"
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
-#include "reelgrad/doctor/torch_install.h"
+#include "reelgrad/doctor/torch/torch_install.h"
 #include "reelgrad/engine/engine.h"
 
 namespace reelgrad {
@@ -75,9 +76,14 @@ void open_torch(const fs::path& torch) {
   open_library(torch / "lib/libtorch.so");
 }
 
+// Beside this library or in ../lib of this program; of a wheel, beside the plugin in the site-packages that pip used.
 fs::path engine_library() {
   const fs::path folder = this_library_path().parent_path();
-  for (const fs::path& candidate : {folder / "libreelgrad.so", folder.parent_path() / "lib/libreelgrad.so"}) {
+  std::vector<fs::path> candidates{folder / "libreelgrad.so", folder.parent_path() / "lib/libreelgrad.so"};
+  for (const fs::path& packages : site_packages_around(this_library_path())) {
+    candidates.push_back(packages / "vapoursynth/plugins/reelgrad/libreelgrad.so");
+  }
+  for (const fs::path& candidate : candidates) {
     if (fs::exists(candidate)) return candidate;
   }
   refuse(fmt::format("libreelgrad.so was found neither in {} nor in {}: install reelgrad again", folder.string(),

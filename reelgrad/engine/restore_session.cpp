@@ -11,6 +11,7 @@
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/frames/gpu_plane_import.h"
 #include "reelgrad/record/run_folder.h"
+#include "reelgrad/restore/enlarge.h"
 #include "reelgrad/restore/restorer.h"
 #include "reelgrad/restore/validation.h"
 #include "reelgrad/train/trainer.h"
@@ -29,14 +30,21 @@ void check_overrides(const ColorOverrides& overrides) {
   resolve_color(format, props, 720, overrides, "", 0);
 }
 
+static_assert(kMeasuredOverlap == RestoreOptions::kMeasured && kExactOverlap == RestoreOptions::kExact);
+
 Restorer make_restorer(const RestoreRequest& request) {
   check_overrides(request.overrides);
-  RestoreOptions options;
-  options.device = resolve_device(request.device);
-  options.precision = request.precision;
-  options.tile_px = request.tile_px;
-  options.overlap_px = request.overlap_px;
-  options.overrides = request.overrides;
+  RestoreOptions options{.device = resolve_device(request.device),
+                         .precision = request.precision,
+                         .tile_px = request.tile_px,
+                         .overlap_px = request.overlap_px,
+                         .streams = request.streams,
+                         .vram_mb = request.vram_mb,
+                         .strength = request.strength,
+                         .ensemble = request.ensemble,
+                         .sigma = request.sigma,
+                         .ordered_dither = request.dither == Dither::ordered,
+                         .overrides = request.overrides};
   Model model = load_model(find_model_file(request.model));
   return Restorer(std::move(model.network), model.spec, std::move(options));
 }
@@ -48,20 +56,28 @@ class Session : public RestorerSession {
 
   int scale() const override { return restorer_.info().scale; }
   int window() const override { return restorer_.info().window; }
-  int outputs() const override { return 1; }
-  int streams() const override { return 1; }
-  bool takes_sigma() const override { return false; }
+  int outputs() const override { return restorer_.outputs(); }
+  int streams() const override { return restorer_.streams(); }
+  bool takes_sigma() const override { return restorer_.info().noise_level; }
   const GpuFrameTarget* frame_target() const override { return frame_target_.get(); }
-  Status prepare(const RestoreFormat&) override { return {}; }
+
+  Status prepare(const RestoreFormat& format) override {
+    return guarded([&] { restorer_.prepare({format.input, format.width, format.height, format.output}); });
+  }
+
   Status restore(const RestoreJob& job, const std::vector<MutableFrameView>& outs, ColorProps& color) override {
     return guarded([&] {
-      std::vector<FrameView> window;
-      for (const NumberedFrame& frame : job.window) window.push_back(frame.view);
-      color = window[window.size() / 2].color;
-      restorer_.restore(window, job.clip, job.window[window.size() / 2].number, outs.front());
+      RestoreCall call{.sigma = job.sigma, .clip = job.clip};
+      for (const NumberedFrame& frame : job.window) call.window.push_back({frame.view, frame.number});
+      if (!job.window.empty()) call.frame = job.window[job.window.size() / 2].number;
+      color = restorer_.restore(call, outs);
     });
   }
-  Status enlarge(const FrameView&, const MutableFrameView&) override { return {}; }
+
+  Status enlarge(const FrameView& from, const MutableFrameView& out) override {
+    return guarded([&] { enlarge_plane(from, out); });
+  }
+
   std::string describe() const override { return restorer_.describe(); }
 
  private:

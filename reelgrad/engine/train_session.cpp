@@ -100,10 +100,24 @@ NetworkSpec with_kept_file(NetworkSpec spec, const std::filesystem::path& run) {
   return std::filesystem::exists(network_file(kept)) ? kept : spec;
 }
 
+// A network of the user's may restore what training has no samples of.
+void require_trainable(const Network& network, const Config& config) {
+  const NetworkInfo info = network.info();
+  if (info.all_frames) {
+    fail_usage(fmt::format("{}: the network restores all frames of its window; training compares the middle one alone",
+                           config.model.arch));
+  }
+  if (info.fixed_px > 0 && info.fixed_px != config.data.crop_px) {
+    fail_usage(fmt::format("data.crop_px = {}: the network takes pictures of {}x{} only", config.data.crop_px,
+                           info.fixed_px, info.fixed_px));
+  }
+}
+
 // A resumed run's weights come from its checkpoint: model.pretrained may be gone by then.
 std::shared_ptr<Network> starting_network(const Config& config, const NetworkSpec& spec, RunMode mode) {
   torch::manual_seed(config.run.seed);
   std::shared_ptr<Network> network = make_network(spec);
+  require_trainable(*network, config);
   if (!config.model.pretrained.empty() && mode != RunMode::resume) {
     const std::filesystem::path file = find_model_file(config.model.pretrained);
     torch::NoGradGuard no_grad;

@@ -13,25 +13,11 @@
 #include "reelgrad/base/error.h"
 #include "reelgrad/frames/gpu_plane_import.h"
 #include "reelgrad/frames/pinned_memory.h"
+#include "reelgrad/frames/sleeping_event.h"
 #include "reelgrad/frames/upload_ring.h"
 
 namespace reelgrad {
 namespace {
-
-// A thread that waits for a slot sleeps: decoding needs the cores.
-class SleepingEvent {
- public:
-  SleepingEvent() { C10_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync)); }
-  SleepingEvent(const SleepingEvent&) = delete;
-  SleepingEvent& operator=(const SleepingEvent&) = delete;
-  ~SleepingEvent() { cudaEventDestroy(event_); }
-
-  void record(cudaStream_t stream) { C10_CUDA_CHECK(cudaEventRecord(event_, stream)); }
-  void wait() { C10_CUDA_CHECK(cudaEventSynchronize(event_)); }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
 
 torch::Tensor slots_memory(std::size_t bytes) {
   torch::Tensor memory = try_pinned(bytes);

@@ -26,15 +26,6 @@ void for_strips(int height, Rows rows) {
   });
 }
 
-MutablePictureRef picture_ref(const MutableFrameView& view) {
-  MutablePictureRef ref{.width = view.width, .height = view.height};
-  for (int p = 0; p < view.format.planes(); ++p) {
-    ref.plane[p] = view.planes[p].data;
-    ref.stride_bytes[p] = view.planes[p].stride_bytes;
-  }
-  return ref;
-}
-
 // uint8 block on the card, in `layout`; queued on the current stream.
 torch::Tensor upload(const FrameView& frame, const PackedLayout& layout, torch::Device device) {
   const torch::Tensor staging = staging_memory(layout.bytes);
@@ -96,6 +87,15 @@ PictureRef picture_ref(const FrameView& view) {
   return ref;
 }
 
+MutablePictureRef picture_ref(const MutableFrameView& view) {
+  MutablePictureRef ref{.width = view.width, .height = view.height};
+  for (int p = 0; p < view.format.planes(); ++p) {
+    ref.plane[p] = view.planes[p].data;
+    ref.stride_bytes[p] = view.planes[p].stride_bytes;
+  }
+  return ref;
+}
+
 std::optional<ElementType> element_type(torch::ScalarType dtype) {
   if (dtype == torch::kFloat32) return ElementType::f32;
   if (dtype == torch::kFloat16) return ElementType::f16;
@@ -105,6 +105,28 @@ std::optional<ElementType> element_type(torch::ScalarType dtype) {
 
 MutableImageRef image_ref(const torch::Tensor& image) {
   return {image.mutable_data_ptr(), strides_of(image)};
+}
+
+void read_crop(const GatherSpec& spec, const CropJob& job, torch::Device device) {
+  if (device.is_cpu()) {
+    for_strips(job.height, [&](int begin, int end) { cpu::gather_rows(spec, job, begin, end); });
+    return;
+  }
+  cuda::gather(spec, {&job, 1}, c10::cuda::getCurrentCUDAStream(device.index()).stream());
+}
+
+void write_rows(const torch::Tensor& image, int first_row, const ScatterSpec& spec, const MutablePictureRef& out,
+                int row_begin, int row_end) {
+  ImageRef values = const_image_ref(image);
+  const std::ptrdiff_t shift = first_row * values.strides.row * static_cast<std::ptrdiff_t>(image.element_size());
+  values.data = static_cast<const std::byte*>(values.data) - shift;
+  if (image.is_cuda()) {
+    const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream(image.device().index());
+    cuda::scatter_rows(spec, values, out, row_begin, row_end, stream.stream());
+    return;
+  }
+  for_strips(row_end - row_begin,
+             [&](int begin, int end) { cpu::scatter_rows(spec, values, out, row_begin + begin, row_begin + end); });
 }
 
 torch::Tensor to_tensor(const FrameView& frame, const ColorSpec& color, NetworkColor to, torch::Device device,

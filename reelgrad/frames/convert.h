@@ -30,6 +30,17 @@ struct TensorForm {
 torch::Tensor to_tensor(const FrameView& frame, const ColorSpec& color, NetworkColor to, torch::Device device,
                         const TensorForm& form = {});
 
+// One crop, where `device` says; on the CPU, threads share its rows. On a card on its current stream.
+void read_crop(const GatherSpec& spec, const CropJob& job, torch::Device device);
+
+// Rows of a picture that lies where `image` does: see scatter_rows. `image` [C, rows, width] of float32, float16 or
+// bfloat16 has the picture's rows from `first_row` on; `out`'s planes begin with row 0, of which only the rows in
+// question need exist. On a card on its current stream.
+void write_rows(const torch::Tensor& image, int first_row, const ScatterSpec& spec, const MutablePictureRef& out,
+                int row_begin, int row_end);
+
+MutablePictureRef picture_ref(const MutableFrameView& view);
+
 struct PictureForm {
   Rounding rounding = Rounding::nearest;
   ChromaFilter filter = ChromaFilter::bicubic;

@@ -127,7 +127,7 @@ struct ConvTopGradient {
 };
 
 // Parts of a convolution's bias and slope gradients, sums over pixels: in each row 64 of the one, then 64 of the other.
-constexpr int kConvSumRow = 2 * kConvBlock, kConvTopSumRows = 264;
+constexpr int kConvSumRow = 2 * kConvBlock, kConvTopSumRows = 528;
 
 struct ConvSums {
   const float* rows = nullptr;

@@ -128,15 +128,21 @@ struct ScatterSpec {
   Rounding rounding = Rounding::nearest;
 };
 
+inline constexpr int kScatterReach = 12;  // luma rows
+
 namespace cpu {
 void scatter(const ScatterSpec& spec, const ImageRef& in, const MutablePictureRef& out);
-// Luma rows [row_begin, row_end) and their chroma; both multiples of 1 << subsampling_h (or the picture's height).
+// Luma rows [row_begin, row_end) and their chroma; both multiples of 1 << subsampling_h (or the picture's height). No
+// row of the image is read that is kScatterReach or more away from them.
 void scatter_rows(const ScatterSpec& spec, const ImageRef& in, const MutablePictureRef& out, int row_begin,
                   int row_end);
 }  // namespace cpu
 namespace cuda {
 // Asynchronous on `stream`, one launch. Throws when it fails.
 void scatter(const ScatterSpec& spec, const ImageRef& in, const MutablePictureRef& out, CUstream_st* stream);
+// As cpu::scatter_rows.
+void scatter_rows(const ScatterSpec& spec, const ImageRef& in, const MutablePictureRef& out, int row_begin, int row_end,
+                  CUstream_st* stream);
 }  // namespace cuda
 
 }  // namespace reelgrad

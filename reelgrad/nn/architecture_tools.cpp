@@ -8,6 +8,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/text.h"
+#include "reelgrad/nn/initialisation.h"
 
 namespace reelgrad {
 namespace {
@@ -113,6 +114,7 @@ torch::Tensor with_noise_map(const torch::Tensor& input, int channels, int sigma
 }
 
 void init_orthogonal(torch::nn::Module& network, double gain) {
+  if (initialisation_is_skipped()) return;
   const torch::NoGradGuard no_grad;
   const auto start = [gain](auto& conv) {
     conv.weight.copy_(orthogonal_like(conv.weight)).mul_(gain);

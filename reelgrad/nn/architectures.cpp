@@ -14,6 +14,7 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/config/architectures.h"
 #include "reelgrad/frames/color_props.h"
+#include "reelgrad/nn/initialisation.h"
 #include "reelgrad/nn/recognition.h"
 #include "reelgrad/nn/torchscript.h"
 #include "reelgrad/nn/user_module.h"
@@ -218,6 +219,12 @@ std::shared_ptr<Network> make_network(const NetworkSpec& spec) {
   return row.make(completed(spec));
 }
 
+std::shared_ptr<Network> make_blank_network(const NetworkSpec& spec) {
+  std::optional<WithoutInitialisation> skipping;
+  if (find_row(spec.arch).file_option.empty()) skipping.emplace();
+  return make_network(spec);
+}
+
 std::shared_ptr<Network> make_default_network(const Architecture& row, int scale) {
   const int window = find_architecture(row.name)->window;
   return make_network({.arch = std::string(row.name), .scale = scale, .window = window});
@@ -251,7 +258,7 @@ Model load_model(const std::filesystem::path& file) {
   Model model;
   model.spec = ours != stored.metadata.end() ? stored_spec(ours->second, file) : detected_spec(stored.tensors, source);
   try {
-    model.network = make_network(model.spec);
+    model.network = make_blank_network(model.spec);
   } catch (const Error& error) {
     fail(fmt::format("{}: {}", source, error.what()));  // a file's fault, not the command line's
   }

@@ -41,6 +41,9 @@ NetworkSpec network_spec(const Config& config);
 // usage for an unknown name, and for a user's network that does not fit.
 std::shared_ptr<Network> make_network(const NetworkSpec& spec);
 
+// For weights that are all overwritten: they and the buffers hold anything. A user's network is made as above.
+std::shared_ptr<Network> make_blank_network(const NetworkSpec& spec);
+
 // With the defaults of its options.
 std::shared_ptr<Network> make_default_network(const Architecture& row, int scale);
 

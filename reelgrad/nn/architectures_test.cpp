@@ -9,6 +9,7 @@
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/config/architectures.h"
+#include "reelgrad/nn/small_networks.h"
 
 namespace reelgrad {
 namespace {
@@ -26,6 +27,38 @@ std::string error_of(ErrorKind kind, F&& call) {
   }
   ADD_FAILURE() << "nothing was thrown";
   return {};
+}
+
+torch::Tensor rng_state() {
+  return at::globalContext().defaultGenerator(torch::kCPU).get_state();
+}
+
+// Every tensor comes from the file, and what is no tensor of it does not depend on what the start would have drawn.
+TEST(LoadModel, DrawsNoNumbersAndGivesTheWholeNetwork) {
+  const torch::NoGradGuard no_grad;
+  const test::TemporaryFolder folder;
+  for (const Architecture* row : test::own_architectures()) {
+    SCOPED_TRACE(row->name);
+    torch::manual_seed(1);
+    const NetworkSpec spec = test::small_spec(*row, find_architecture(row->name)->scales.back());
+    const auto network = make_network(spec);
+    network->eval();
+    write_safetensors(folder / "model.safetensors", state_dict(*network), model_metadata(spec));
+    const torch::Tensor before = rng_state();
+    const Model model = load_model(folder / "model.safetensors");
+    EXPECT_TRUE(torch::equal(rng_state(), before));
+    const NamedTensors expected = state_dict(*network), found = state_dict(*model.network);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i].first, expected[i].first);
+      EXPECT_TRUE(torch::equal(found[i].second, expected[i].second)) << found[i].first;
+    }
+    const NetworkInfo info = network->info();
+    std::vector<std::int64_t> shape{1, info.in_channels, 2 * info.size_multiple, info.size_multiple};
+    if (info.window > 1) shape.insert(shape.begin() + 1, info.window);
+    const torch::Tensor input = torch::rand(shape);
+    EXPECT_TRUE(torch::equal(model.network->forward(input), network->forward(input)));
+  }
 }
 
 class ModelFileTest : public testing::Test {

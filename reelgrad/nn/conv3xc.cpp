@@ -8,6 +8,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/nn/architecture_tools.h"
+#include "reelgrad/nn/initialisation.h"
 
 namespace reelgrad {
 namespace {
@@ -52,7 +53,7 @@ Conv3xcImpl::Conv3xcImpl(int in, int out)
   const auto merged = register_module("eval_conv", std::make_shared<torch::nn::Module>("eval_conv"));
   merged_.weight = merged->register_buffer("weight", torch::zeros({out, in, 3, 3}));
   merged_.bias = merged->register_buffer("bias", torch::zeros({out}));
-  refresh();
+  if (!initialisation_is_skipped()) refresh();
 }
 
 Conv3xcImpl::Convolution Conv3xcImpl::trained(const std::string& key, int in, int out, int kernel) {

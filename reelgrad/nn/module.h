@@ -50,7 +50,7 @@ struct ModuleRequest {
 }  // namespace reelgrad
 
 // Counts the changes of what a module and reelgrad share: ModuleRequest, Network, NetworkInfo, NetworkSegment.
-#define REELGRAD_MODULE_INTERFACE "2"
+#define REELGRAD_MODULE_INTERFACE "3"
 
 // Stands in the library's bytes, where reelgrad reads it before it loads the library: nothing of a module that was
 // built for another torch is run.

@@ -20,6 +20,8 @@ struct NetworkInfo {
   // It also takes one more input channel, the noise level in [0, 1] at each pixel; without it, its option "sigma"
   // holds.
   bool noise_level = false;
+  bool all_frames = false;  // every frame of its window comes out restored, not the middle one alone
+  int fixed_px = 0;         // height and width of the only input that it takes; 0: any multiple
 };
 
 // A part of a network. Takes and gives all tensors that pass from one part to the next: the first part gets {input},
@@ -29,7 +31,8 @@ using NetworkSegment = std::function<std::vector<torch::Tensor>(const std::vecto
 
 class Network : public torch::nn::Module {
  public:
-  // [N, C, H, W], or [N, T, C, H, W] when info().window > 1, values in [0, 1] -> [N, C, H * scale, W * scale].
+  // [N, C, H, W], or [N, T, C, H, W] when info().window > 1, values in [0, 1] -> [N, C, H * scale, W * scale], or, when
+  // info().all_frames, [N, T, C, H * scale, W * scale].
   virtual torch::Tensor forward(torch::Tensor input) = 0;
   virtual NetworkInfo info() const = 0;
 

@@ -50,6 +50,15 @@ void end_op(const at::RecordFunction& function, at::ObserverContext* context) {
 
 }  // namespace
 
+double count_flops(const std::function<void()>& work) {
+  flops = 0;
+  const auto handle =
+      at::addThreadLocalCallback(at::RecordFunctionCallback(begin_op, end_op).needsInputs(true).needsOutputs(true));
+  work();
+  at::removeCallback(handle);
+  return flops;
+}
+
 NetworkCost measure_cost(Network& network) {
   const torch::NoGradGuard no_grad;
   const NetworkInfo info = network.info();
@@ -58,13 +67,9 @@ NetworkCost measure_cost(Network& network) {
   if (info.window > 1) shape.insert(shape.begin() + 1, info.window);
   const bool training = network.is_training();
   network.eval();
-  flops = 0;
-  const auto handle =
-      at::addThreadLocalCallback(at::RecordFunctionCallback(begin_op, end_op).needsInputs(true).needsOutputs(true));
-  network.forward(torch::zeros(shape));
-  at::removeCallback(handle);
+  const double counted = count_flops([&] { network.forward(torch::zeros(shape)); });
   network.train(training);
-  NetworkCost cost{.flops_per_input_pixel = flops / static_cast<double>(side * side)};
+  NetworkCost cost{.flops_per_input_pixel = counted / static_cast<double>(side * side)};
   for (const torch::Tensor& parameter : network.parameters()) cost.parameters += parameter.numel();
   return cost;
 }

@@ -51,6 +51,7 @@ Trial tried(Network& network, const PictureShape& shape, std::int64_t height, st
   const torch::Tensor input = noise(network, shape, height, width);
   Trial trial{.input_sizes = input.sizes().vec(),
               .wanted_sizes = {1, shape.channels, height * shape.scale, width * shape.scale}};
+  if (shape.all_frames) trial.wanted_sizes.insert(trial.wanted_sizes.begin() + 1, shape.window);
   try {
     trial.output = network.forward(input);
   } catch (const std::exception& error) {
@@ -119,7 +120,7 @@ Reach reach_in(Network& network, const PictureShape& shape, std::int64_t cell, s
   const std::int64_t begin = size / cell / 2 * cell;
   const std::int64_t scale = shape.scale;
   const torch::Tensor middle =
-      output.slice(2, begin * scale, (begin + cell) * scale).slice(3, begin * scale, (begin + cell) * scale);
+      output.slice(-2, begin * scale, (begin + cell) * scale).slice(-1, begin * scale, (begin + cell) * scale);
   // Different weights: pixels of equal and opposite influence must not hide one another.
   const torch::Tensor weights = torch::linspace(1, 2, middle.numel(), middle.options()).view(middle.sizes());
   const torch::Tensor gradient = torch::autograd::grad({(middle * weights).sum()}, {input}, {}, false, false,
@@ -148,6 +149,18 @@ int measure_size_multiple(Network& network, const PictureShape& shape, const std
     if (trial.fits()) return multiple;
   }
   refuse_trial(network, shape, trial, what);
+}
+
+std::optional<int> measure_fixed_size(Network& network, const PictureShape& shape) {
+  for (const int side : kUsualSides) {
+    if (tried(network, shape, side, side).fits()) return side;
+  }
+  return std::nullopt;
+}
+
+void check_output_of(Network& network, const PictureShape& shape, int side, const std::string& what) {
+  const Trial trial = tried(network, shape, side, side);
+  if (!trial.fits()) refuse_trial(network, shape, trial, what);
 }
 
 void check_output(Network& network, const PictureShape& shape, int size_multiple, const std::string& what) {

@@ -45,10 +45,11 @@ double largest_distance(const torch::Tensor& a, const torch::Tensor& b) {
 }
 
 // In the mode that the network is in.
-void expect_gradients(Network& network, const TensorMap& inputs, const TensorMap& expected, double tolerance) {
-  network.to(torch::kFloat64);
+void expect_gradients(Network& network, const TensorMap& inputs, const TensorMap& expected, torch::ScalarType type,
+                      double tolerance) {
+  network.to(type);
   network.zero_grad();
-  (network.forward(inputs.at("input").to(torch::kFloat64)) * inputs.at("weights").to(torch::kFloat64)).sum().backward();
+  (network.forward(inputs.at("input").to(type)) * inputs.at("weights").to(type)).sum().backward();
   std::size_t compared = 0;
   for (const auto& item : network.named_parameters()) {
     const auto reference = expected.find(fmt::format("gradient.{}", item.key()));
@@ -71,15 +72,6 @@ torch::Tensor random_input(const SpandrelCase& wanted) {
                  2);
 }
 
-// A picture of the size that measure_cost runs the network on.
-torch::Tensor zeros_for_cost(const Network& network, const SpandrelCase& wanted) {
-  const int multiple = network.info().size_multiple;
-  const std::int64_t side = (64 + multiple - 1) / multiple * multiple;
-  std::vector<std::int64_t> shape{1, channels(wanted.spec.color) + wanted.extra_channels, side, side};
-  if (wanted.spec.window > 1) shape.insert(shape.begin() + 1, wanted.spec.window);
-  return torch::zeros(shape);
-}
-
 // `how` is spandrel_reference.py's second argument.
 void expect_agrees(const SpandrelCase& wanted, const std::string& how) {
   const TemporaryFolder folder;
@@ -90,13 +82,13 @@ void expect_agrees(const SpandrelCase& wanted, const std::string& how) {
   write_safetensors(
       folder / "input.safetensors",
       {{"input", random_input(wanted)},
-       {"weights", torch::rand({wanted.batch, channels_out, wanted.height * scale, wanted.width * scale})},
-       {"zeros", zeros_for_cost(*network, wanted)}});
+       {"weights", torch::rand({wanted.batch, channels_out, wanted.height * scale, wanted.width * scale})}});
   write_safetensors(folder / "model.safetensors", state_dict(*network));
 
-  const ProcessResult result = run_process(
-      {REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/nn/spandrel_reference.py", folder.path().string(), how},
-      std::chrono::minutes(4));
+  std::vector<std::string> argv{REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/nn/spandrel_reference.py",
+                                folder.path().string(), how};
+  if (wanted.large) argv.emplace_back("--large");
+  const ProcessResult result = run_process(argv, std::chrono::minutes(4));
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto facts = nlohmann::json::parse(read_file(folder / "facts.json"));
   EXPECT_EQ(facts.at("id"), wanted.id);
@@ -108,10 +100,14 @@ void expect_agrees(const SpandrelCase& wanted, const std::string& how) {
   std::int64_t parameters = 0;
   for (const auto& [name, tensor] : state_dict(*ours.network)) parameters += tensor.numel();
   EXPECT_EQ(parameters, facts.at("values"));
-  EXPECT_DOUBLE_EQ(measure_cost(*ours.network).flops_per_input_pixel, facts.at("flops_per_input_pixel"));
   {
     const torch::NoGradGuard no_grad;
-    EXPECT_LE(largest_distance(ours.network->forward(inputs.at("input")), expected.at("output")), 1e-5);
+    torch::Tensor output;
+    EXPECT_DOUBLE_EQ(count_flops([&] { output = ours.network->forward(inputs.at("input")); }), facts.at("flops"));
+    EXPECT_LE(largest_distance(output, expected.at("output")), 1e-5);
+  }
+  if (!wanted.large) {
+    const torch::NoGradGuard no_grad;
     const Model theirs = load_model(folder / "theirs.safetensors");
     EXPECT_LE(largest_distance(theirs.network->forward(inputs.at("input")), expected.at("output_of_theirs")), 1e-5);
   }
@@ -121,7 +117,8 @@ void expect_agrees(const SpandrelCase& wanted, const std::string& how) {
   const auto trained = make_network(spec);
   load_strict(*trained, state_dict(*ours.network), "the weights");
   trained->train(!wanted.drops_paths);
-  expect_gradients(*trained, inputs, expected, wanted.gradient_tolerance);
+  expect_gradients(*trained, inputs, expected, wanted.large ? torch::kFloat32 : torch::kFloat64,
+                   wanted.gradient_tolerance);
 }
 
 }  // namespace

@@ -189,19 +189,55 @@ int radius_of(Network& network, const PictureShape& shape, int size_multiple, co
   return kFallbackRadius;
 }
 
-// By what it makes of a small picture; nullopt when it takes no such picture.
-std::optional<int> scale_for(Network& network, int channels) {
-  constexpr int kSide = 64;
-  const torch::NoGradGuard no_grad;
-  torch::Tensor output;
-  try {
-    output = network.forward(torch::rand({1, channels, kSide, kSide}));
-  } catch (const std::exception&) {
-    return std::nullopt;
+// A bool that the module's class says of itself: `self.all_frames = True`.
+bool says_all_frames(const torch::jit::Module& module) {
+  return module.hasattr("all_frames") && module.attr("all_frames").isBool() && module.attr("all_frames").toBool();
+}
+
+// A number that it says of itself, as `self.window = 5`; `otherwise` where it does not.
+int says_number(const torch::jit::Module& module, const char* name, int otherwise) {
+  if (!module.hasattr(name) || !module.attr(name).isInt()) return otherwise;
+  return static_cast<int>(module.attr(name).toInt());
+}
+
+// Sets what pictures it takes: those of a multiple, or of one size alone. `stated`: the multiple that the options say,
+// or 0.
+void find_sizes(Network& network, const PictureShape& shape, int stated, const std::string& what, NetworkInfo& info) {
+  if (info.fixed_px == 0 && stated == 0) {
+    try {
+      info.size_multiple = measure_size_multiple(network, shape, what);
+      return;
+    } catch (const Error&) {
+      info.fixed_px = measure_fixed_size(network, shape).value_or(0);
+      if (info.fixed_px == 0) throw;
+    }
   }
-  if (output.dim() != 4 || output.size(1) != channels || output.size(2) != output.size(3)) return std::nullopt;
-  if (output.size(2) == 0 || output.size(2) % kSide != 0) return std::nullopt;
-  return static_cast<int>(output.size(2) / kSide);
+  if (info.fixed_px > 0) {
+    check_output_of(network, shape, info.fixed_px, what);
+    info.size_multiple = info.fixed_px;
+    return;
+  }
+  check_output(network, shape, stated, what);
+}
+
+// By what it makes of a small picture, or of the one size that it takes; nullopt when it takes no such picture.
+std::optional<int> scale_for(Network& network, const PictureShape& shape) {
+  const torch::NoGradGuard no_grad;
+  for (const int side : kUsualSides) {
+    std::vector<std::int64_t> sizes{1, shape.channels, side, side};
+    if (shape.window > 1) sizes.insert(sizes.begin() + 1, shape.window);
+    torch::Tensor output;
+    try {
+      output = network.forward(torch::rand(sizes));
+    } catch (const std::exception&) {
+      continue;
+    }
+    if (shape.all_frames && output.dim() == 5 && output.size(1) == shape.window) output = output.select(1, 0);
+    if (output.dim() != 4 || output.size(1) != shape.channels || output.size(2) != output.size(3)) return std::nullopt;
+    if (output.size(2) == 0 || output.size(2) % side != 0) return std::nullopt;
+    return static_cast<int>(output.size(2) / side);
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -236,10 +272,14 @@ void TorchScriptNetwork::train(bool on) {
 
 NetworkSpec torchscript_spec(const std::string& file) {
   NetworkSpec spec{.arch = "torchscript", .options = {{"file", file}}};
-  TorchScriptNetwork network(load_script(file, file), {}, file);
+  const torch::jit::Module module = load_script(file, file);
+  spec.window = says_number(module, "window", 1);
+  PictureShape shape{.window = spec.window, .all_frames = says_all_frames(module)};
+  TorchScriptNetwork network(module, {}, file);
   network.eval();
   for (const NetworkColor color : {NetworkColor::rgb, NetworkColor::gray}) {
-    const std::optional<int> scale = scale_for(network, channels(color));
+    shape.channels = channels(color);
+    const std::optional<int> scale = scale_for(network, shape);
     if (!scale) continue;
     spec.color = color;
     spec.scale = *scale;
@@ -247,29 +287,30 @@ NetworkSpec torchscript_spec(const std::string& file) {
   }
   fail_usage(
       fmt::format("{}: a TorchScript network that makes no larger picture of the same colours out of an RGB or gray "
-                  "one of 64x64: apply a run that trained it, which knows what it takes",
-                  file));
+                  "one of {}x{}: apply a run that trained it, which knows what it takes",
+                  file, kUsualSides[0], kUsualSides[0]));
 }
 
 std::shared_ptr<Network> make_torchscript(const NetworkSpec& spec) {
   const std::string& file = spec.options.at("file");
   const std::string what = fmt::format("model.file: {}", file);
-  const PictureShape shape{spec.scale, channels(spec.color), spec.window};
+  torch::jit::Module module = load_script(file, what);
+  const PictureShape shape{spec.scale, channels(spec.color), spec.window, says_all_frames(module)};
   NetworkInfo info{.scale = spec.scale,
                    .in_channels = shape.channels,
                    .out_channels = shape.channels,
                    .window = spec.window,
                    .size_multiple = std::stoi(spec.options.at("size_multiple")),
-                   .receptive_radius_px = std::stoi(spec.options.at("receptive_radius_px"))};
-  auto network = std::make_shared<TorchScriptNetwork>(load_script(file, what), info, what);
+                   .receptive_radius_px = std::stoi(spec.options.at("receptive_radius_px")),
+                   .all_frames = shape.all_frames,
+                   .fixed_px = says_number(module, "fixed_px", 0)};
+  auto network = std::make_shared<TorchScriptNetwork>(std::move(module), info, what);
 
   network->eval();
-  if (info.size_multiple == 0) {
-    info.size_multiple = measure_size_multiple(*network, shape, what);
+  find_sizes(*network, shape, info.size_multiple, what, info);
+  if (info.fixed_px > 0) {
+    if (info.receptive_radius_px < 0) info.receptive_radius_px = kFallbackRadius;
   } else {
-    check_output(*network, shape, info.size_multiple, what);
-  }
-  {
     const InDouble in_double(*network);
     check_number_type(*network, shape, info.size_multiple, what);
   }

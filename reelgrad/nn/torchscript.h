@@ -36,8 +36,9 @@ class TorchScriptNetwork : public Network {
   std::vector<ScriptFunction> parts_;
 };
 
-// The spec of a script that comes alone, without what a run knows of it: one frame in, and the colour and scale that it
-// takes and gives. Throws usage, as for a network that could not be trained.
+// The spec of a script that comes alone, without what a run knows of it: the frames that it says it takes in `self.window`
+// (else one), and the colour and scale that it takes and gives. A script may also say `self.all_frames = True`: that it
+// restores all of its window, and `self.fixed_px = 256`: that it takes squares of this side and nothing else. Throws usage, as for a network that could not be trained.
 NetworkSpec torchscript_spec(const std::string& file);
 
 // Row of the architecture table: options file, size_multiple and receptive_radius_px, the latter two measured where

@@ -127,6 +127,30 @@ class TwoInputs(nn.Module):
         return self.conv(x + y)
 
 
+class Fixed(nn.Module):
+    """Takes 96x96 alone, as what is traced with a view of one size does."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = conv(3, 3)
+
+    def forward(self, x):
+        return self.conv(x.reshape(-1, 3, 96, 96))
+
+
+class AllFrames(nn.Module):
+    """A window of three frames in, the same three out, restored."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = conv(3, 3)
+        self.all_frames = True
+        self.window = 3
+
+    def forward(self, x):
+        return self.conv(x.flatten(0, 1)).unflatten(0, [x.size(0), x.size(1)])
+
+
 def frozen_first(network):
     network[0].weight.requires_grad_(False)
     return network
@@ -159,7 +183,8 @@ def main(folder):
         safetensors.torch.save_file(tensors, folder / f"{name}.safetensors")
 
     for name, network in (("device", OnDevice()), ("float32", InFloat32()), ("loose-tensor", LooseTensor()),
-                          ("two-inputs", TwoInputs()), ("gray", nn.Sequential(conv(1, 1)))):
+                          ("two-inputs", TwoInputs()), ("fixed", Fixed()), ("all-frames", AllFrames()),
+                          ("gray", nn.Sequential(conv(1, 1)))):
         torch.jit.script(network).save(folder / f"{name}.pt")
     torch.jit.freeze(torch.jit.script(nn.Sequential(conv(3, 3)).eval())).save(folder / "frozen.pt")
     torch.jit.trace(Traced(), torch.rand(1, 3, 8, 8)).save(folder / "traced-constant.pt")

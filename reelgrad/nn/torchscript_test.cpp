@@ -102,6 +102,26 @@ TEST_F(TorchScriptTest, TensorsHaveTheUsersNames) {
   }
 }
 
+TEST_F(TorchScriptTest, TheOneSizeThatAScriptTakesIsFound) {
+  const NetworkSpec alone = torchscript_spec((*folder_ / "fixed.pt").string());
+  EXPECT_EQ(alone.scale, 1);
+  const NetworkInfo info = make_network(alone)->info();
+  EXPECT_EQ(info.fixed_px, 96);
+  EXPECT_EQ(info.size_multiple, 96);
+  EXPECT_EQ(network("sequential", 2)->info().fixed_px, 0);
+}
+
+TEST_F(TorchScriptTest, AScriptSaysThatItRestoresAllFrames) {
+  const torch::NoGradGuard no_grad;
+  const NetworkSpec alone = torchscript_spec((*folder_ / "all-frames.pt").string());
+  EXPECT_EQ(alone.window, 3);
+  const auto ours = make_network(alone);
+  EXPECT_TRUE(ours->info().all_frames);
+  EXPECT_EQ(ours->info().receptive_radius_px, 1);
+  EXPECT_EQ(ours->forward(torch::rand({1, 3, 3, 8, 8})).sizes(), (std::vector<std::int64_t>{1, 3, 3, 8, 8}));
+  EXPECT_FALSE(network("window", 1, 3)->info().all_frames);
+}
+
 TEST_F(TorchScriptTest, ATensorOfTwoNamesIsTrainedOnce) {
   const auto tied = network("tied");
   ASSERT_EQ(tied->parameters().size(), 2U);

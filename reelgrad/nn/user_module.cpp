@@ -113,10 +113,11 @@ void check_info(const NetworkInfo& info, const ModuleRequest& request, const std
   check("in_channels", info.in_channels, "data.color", request.channels);
   check("out_channels", info.out_channels, "data.color", request.channels);
   check("window", info.window, "data.window", request.window);
-  if (info.size_multiple < 1 || info.receptive_radius_px < 0) {
+  if (info.size_multiple < 1 || info.receptive_radius_px < 0 || info.fixed_px < 0) {
     fail_usage(
-        fmt::format("{}: its info() says size_multiple = {} and receptive_radius_px = {}, allowed: from 1 and 0 up",
-                    what, info.size_multiple, info.receptive_radius_px));
+        fmt::format("{}: its info() says size_multiple = {}, receptive_radius_px = {} and fixed_px = {}, allowed: from "
+                    "1, 0 and 0 up",
+                    what, info.size_multiple, info.receptive_radius_px, info.fixed_px));
   }
 }
 
@@ -136,7 +137,12 @@ std::shared_ptr<Network> make_user_module(const NetworkSpec& spec) {
   const NetworkInfo info = in_module(what, [&] { return inner->info(); });
   check_info(info, request, what);
   inner->eval();
-  check_output(*inner, {request.scale, request.channels, request.window}, info.size_multiple, what);
+  const PictureShape shape{request.scale, request.channels, request.window, info.all_frames};
+  if (info.fixed_px > 0) {
+    check_output_of(*inner, shape, info.fixed_px, what);
+  } else {
+    check_output(*inner, shape, info.size_multiple, what);
+  }
   auto network = std::make_shared<UserModule>(std::move(inner), info, what);
   network->train();
   return network;

@@ -120,9 +120,13 @@ std::string describe(const LoadReport& report) {
 }
 
 void to_channels_last(torch::nn::Module& network) {
-  for (torch::Tensor& parameter : network.parameters()) {
-    if (parameter.dim() == 4) parameter.set_data(parameter.detach().contiguous(torch::MemoryFormat::ChannelsLast));
-  }
+  const auto lay_out = [](std::vector<torch::Tensor> tensors) {
+    for (torch::Tensor& tensor : tensors) {
+      if (tensor.dim() == 4) tensor.set_data(tensor.detach().contiguous(torch::MemoryFormat::ChannelsLast));
+    }
+  };
+  lay_out(network.parameters());
+  lay_out(network.buffers());
 }
 
 void require_finite(const NamedTensors& tensors, const std::string& what) {

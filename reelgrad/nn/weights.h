@@ -58,8 +58,8 @@ LoadReport load_partial(torch::nn::Module& network, const NamedTensors& state, c
 // "12 of 14 tensors (98.2 % of the values); missing: …; of another shape: …", with all names.
 std::string describe(const LoadReport& report);
 
-// Lays the parameters of four dimensions out as channels-last, in which convolutions take their input and weights
-// without turning them around. Names, shapes and values stay; the tensors get other storage.
+// Lays the parameters and buffers of four dimensions out as channels-last, in which convolutions take their input and
+// weights without turning them around. Names, shapes and values stay; the tensors get other storage.
 void to_channels_last(torch::nn::Module& network);
 
 // Throws failed naming the first tensor with a value that is not finite, and how many there are.

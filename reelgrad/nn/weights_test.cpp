@@ -93,6 +93,21 @@ TEST(LoadPartial, NothingThatFitsIsAnErrorAlways) {
   EXPECT_THROW(load_partial(*network, {}, "x"), Error);
 }
 
+// A merged convolution is a buffer: it takes part in channels-last pictures like any other.
+TEST(ToChannelsLast, LaysOutParametersAndBuffers) {
+  torch::nn::Module network;
+  const torch::Tensor parameter = network.register_parameter("parameter", torch::rand({4, 3, 3, 3}));
+  const torch::Tensor buffer = network.register_buffer("buffer", torch::rand({4, 3, 3, 3}));
+  const torch::Tensor vector = network.register_buffer("vector", torch::rand({4}));
+  const torch::Tensor values = parameter.detach().clone(), buffered = buffer.clone();
+  to_channels_last(network);
+  EXPECT_TRUE(parameter.is_contiguous(torch::MemoryFormat::ChannelsLast));
+  EXPECT_TRUE(buffer.is_contiguous(torch::MemoryFormat::ChannelsLast));
+  EXPECT_TRUE(torch::equal(parameter, values));
+  EXPECT_TRUE(torch::equal(buffer, buffered));
+  EXPECT_TRUE(vector.is_contiguous());
+}
+
 TEST(RequireFinite, NamesTheTensorAndTheCount) {
   torch::Tensor poisoned = torch::zeros({2, 5});
   poisoned[0][1] = std::numeric_limits<float>::infinity();

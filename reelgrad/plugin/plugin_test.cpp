@@ -15,6 +15,8 @@
 #include "reelgrad/base/files.h"
 #include "reelgrad/base/testing/program_output.h"
 #include "reelgrad/base/testing/temporary_folder.h"
+#include "reelgrad/clip/clip.h"
+#include "reelgrad/clip/frame_stream.h"
 
 namespace reelgrad {
 namespace {
@@ -139,6 +141,11 @@ std::size_t entries(const char* folder) {
   return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
 
+std::int64_t resident_kb() {
+  const std::string status = read_file("/proc/self/status");
+  return std::stoll(status.substr(status.find("VmRSS:") + 6));
+}
+
 // Loads the plugin into a new core, restores a frame, and frees it all. True when the frame came.
 bool use_plugin_once(const VSAPI* api, const std::string& model) {
   VSCore* core = api->createCore(ccfDisableAutoLoading);
@@ -172,25 +179,56 @@ bool use_plugin_once(const VSAPI* api, const std::string& model) {
   return came;
 }
 
-TEST_F(PluginTest, LoadedAndUnloadedTwentyTimes) {
+// What a process holds; taken after a load, and compared with what it is after many more.
+struct Held {
+  std::size_t files = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+  std::int64_t memory_kb = resident_kb();
+};
+
+// The kernel lists a thread a little longer than its join takes.
+void wait_for_threads(std::size_t threads) {
+  for (int i = 0; i < 200 && entries("/proc/self/task") > threads; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+// Editors evaluate a script anew at each change.
+template <class Use>
+void expect_steady_over_fifty(Use&& use) {
+  std::optional<Held> fifth;
+  for (int i = 1; i <= 50; ++i) {
+    ASSERT_NO_FATAL_FAILURE(use()) << "time " << i;
+    if (i == 5) fifth.emplace();
+  }
+  wait_for_threads(fifth->threads);
+  const Held last;
+  EXPECT_EQ(last.files, fifth->files);
+  EXPECT_LE(last.threads, fifth->threads);
+  EXPECT_LE(static_cast<double>(last.memory_kb), 1.02 * static_cast<double>(fifth->memory_kb));
+}
+
+TEST_F(PluginTest, SlowLoadedAndUnloadedFiftyTimes) {
   void* library = ::dlopen(REELGRAD_TEST_VAPOURSYNTH, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << ::dlerror();
   const auto get_api = reinterpret_cast<VSGetVapourSynthAPI>(::dlsym(library, "getVapourSynthAPI"));
   const VSAPI* api = get_api(VAPOURSYNTH_API_VERSION);
   ASSERT_NE(api, nullptr);
-  std::size_t files = 0, threads = 0;
-  for (int i = 1; i <= 20; ++i) {
-    ASSERT_TRUE(use_plugin_once(api, model().string())) << "load " << i;
-    if (i != 5) continue;
-    files = entries("/proc/self/fd");
-    threads = entries("/proc/self/task");
-  }
-  EXPECT_EQ(entries("/proc/self/fd"), files);
-  // The kernel lists a thread a little longer than its join takes.
-  for (int i = 0; i < 200 && entries("/proc/self/task") > threads; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_LE(entries("/proc/self/task"), threads);
+  expect_steady_over_fifty([&] { ASSERT_TRUE(use_plugin_once(api, model().string())); });
+}
+
+// As reelgrad itself evaluates scripts, in one process with the engine of `apply`.
+TEST_F(PluginTest, SlowAScriptIsReloadedFiftyTimes) {
+  const fs::path script = folder_->write(
+      "reloaded.vpy", "import vapoursynth as vs\ncore = vs.core\ncore.std.LoadPlugin(r'" + kPlugin +
+                          "')\nclip = core.std.BlankClip(format=vs.YUV420P8, width=96, height=64, length=8)\n"
+                          "for _ in range(2):\n"
+                          "    clip = core.reelgrad.Model(clip, r'" +
+                          model().string() + "', device='cpu')\nclip.set_output()\n");
+  expect_steady_over_fifty([&] {
+    const Clip clip = Script::open(script, {.threads = 2}).output(0).value();
+    FrameStream stream(clip, 0, 3);
+    for (int n = 0; n < 3; ++n) ASSERT_EQ(stream.next().value().view().width, 4 * 96);
+  });
 }
 
 class PluginGpuTest : public PluginTest {};

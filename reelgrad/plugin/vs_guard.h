@@ -20,6 +20,12 @@ struct FreeFrame {
 };
 using FrameHandle = std::unique_ptr<const VSFrame, FreeFrame>;
 
+struct FreeMap {
+  const VSAPI* api;
+  void operator()(VSMap* map) const { api->freeMap(map); }
+};
+using MapHandle = std::unique_ptr<VSMap, FreeMap>;
+
 // Runs the body of a callback; an exception becomes `report("Function: what is wrong")`.
 template <class Report, class Work>
 void guarded(const char* function, Report&& report, Work&& work) noexcept {

@@ -1,77 +1,35 @@
 #include "reelgrad/restore/restorer.h"
 
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
-#include <torch/utils.h>
+#include <torch/torch.h>
 
 #include <algorithm>
 #include <cstring>
 #include <mutex>
-#include <optional>
-#include <vector>
+#include <shared_mutex>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
-#include "reelgrad/base/text.h"
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/frames/convert.h"
-#include "reelgrad/frames/frame_uploader.h"
 #include "reelgrad/frames/gpu_plane_import.h"
-#include "reelgrad/nn/weights.h"
-#include "reelgrad/restore/tiling.h"
+#include "reelgrad/restore/card_context.h"
+#include "reelgrad/restore/color_plan.h"
+#include "reelgrad/restore/fit.h"
+#include "reelgrad/restore/overlap_measure.h"
+#include "reelgrad/restore/precision.h"
+#include "reelgrad/restore/preparation.h"
 #include "reelgrad/train/out_of_memory.h"
 
 namespace reelgrad {
 namespace {
 
-// Smaller tiles than this would spend nearly all their work on the context around them.
-constexpr int kSmallestTilePx = 32;
-
-torch::ScalarType resolve_precision(const std::string& precision, torch::Device device) {
-  const bool on_card = device.is_cuda();
-  if (precision == "auto") return on_card ? torch::kHalf : torch::kFloat;
-  if (precision == "fp32") return torch::kFloat;
-  if (precision == "bf16") {
-    if (on_card && at::cuda::getDeviceProperties(device.index())->major < 8) {
-      fail_usage("precision: bf16 needs a card of compute capability 8.0 or later (allowed here: auto, fp32, fp16)");
-    }
-    return torch::kBFloat16;
-  }
-  if (precision == "fp16") {
-    if (!on_card) fail_usage("precision: fp16 needs a CUDA card (allowed on the CPU: auto, fp32, bf16)");
-    return torch::kHalf;
-  }
-  fail_usage(fmt::format("precision: unknown \"{}\" (allowed: auto, fp32, fp16, bf16)", precision));
-}
-
-std::string precision_name(torch::ScalarType type) {
-  return type == torch::kHalf ? "fp16" : type == torch::kBFloat16 ? "bf16" : "fp32";
-}
+constexpr ColorSpec kFullRange{.full_range = true};
 
 torch::Device with_index(torch::Device device) {
   return device.is_cuda() && !device.has_index() ? torch::Device(torch::kCUDA, 0) : device;
-}
-
-// Grows the last two sides of [N, C, H, W] at the bottom and right by reflection. A reflection can add at most the side
-// less one, so that small pictures take several.
-torch::Tensor pad_to(torch::Tensor picture, std::int64_t height, std::int64_t width) {
-  while (picture.size(2) < height || picture.size(3) < width) {
-    const std::int64_t rows = height - picture.size(2), columns = width - picture.size(3);
-    const bool single_row = picture.size(2) == 1, single_column = picture.size(3) == 1;
-    if ((rows > 0 && single_row) || (columns > 0 && single_column)) {
-      picture = at::replication_pad2d(picture, {0, single_column ? columns : 0, 0, single_row ? rows : 0});
-    } else {
-      picture = at::reflection_pad2d(
-          picture, {0, std::min(columns, picture.size(3) - 1), 0, std::min(rows, picture.size(2) - 1)});
-    }
-  }
-  return picture;
-}
-
-bool same_family(const FrameView& frame, const MutableFrameView& out) {
-  return frame.format.family == out.format.family;
 }
 
 void copy_plane(const FrameView& from, const MutableFrameView& to, int plane) {
@@ -84,206 +42,308 @@ void copy_plane(const FrameView& from, const MutableFrameView& to, int plane) {
   }
 }
 
+// The pictures of a call where the device reads them, for as long as it does.
+struct Readable {
+  std::vector<PictureRef> refs;
+  std::vector<std::shared_ptr<const FrameCache::Picture>> on_card;
+  std::vector<std::unique_ptr<HostView>> on_host;
+};
+
+Readable make_readable(const RestoreCall& call, FrameCache* cache) {
+  Readable readable;
+  for (const RestoreFrame& frame : call.window) {
+    if (!cache) {
+      readable.on_host.push_back(std::make_unique<HostView>(frame.view));
+      readable.refs.push_back(picture_ref(readable.on_host.back()->get()));
+    } else if (const DevicePicture* picture = device_picture(frame.view)) {
+      picture->wait_on(c10::cuda::getCurrentCUDAStream());
+      readable.refs.push_back(picture->ref());
+    } else {
+      readable.on_card.push_back(cache->get(frame.view, frame.number));
+      readable.refs.push_back(readable.on_card.back()->ref());
+    }
+  }
+  return readable;
+}
+
 }  // namespace
 
 struct Restorer::Impl {
-  std::shared_ptr<Network> network;
-  NetworkSpec spec;
-  RestoreOptions options;
-  NetworkInfo network_info;
-  torch::ScalarType type;
-  int tile;     // multiple of the network's; 0: whole pictures
-  int overlap;  // multiple of the network's
-  mutable std::mutex mutex;
+  Setup setup;
+  mutable std::shared_mutex use;  // shared: restoring; exclusive: preparing
+  std::unique_ptr<Prepared> prepared;
+  std::int64_t generation = 0;  // counts what was prepared
+  Limits limits;
 
-  std::mutex uploader_mutex;
-  std::shared_ptr<FrameUploader> uploader;  // of a card: for the frames seen last
-
-  Impl(std::shared_ptr<Network> taken, const NetworkSpec& network_spec, RestoreOptions restore_options)
-      : network(std::move(taken)),
-        spec(network_spec),
-        options(std::move(restore_options)),
-        network_info(network->info()) {
-    options.device = with_index(options.device);
-    if (options.tile_px < 0) fail_usage(fmt::format("tile: {} (allowed: 0 or more pixels)", options.tile_px));
-    if (options.overlap_px < -1) fail_usage(fmt::format("overlap: {} (allowed: 0 or more pixels)", options.overlap_px));
-    type = resolve_precision(options.precision, options.device);
-    const int multiple = network_info.size_multiple;
-    tile = round_up(options.tile_px, multiple);
-    overlap = round_up(options.overlap_px < 0 ? network_info.receptive_radius_px : options.overlap_px, multiple);
-
-    torch::NoGradGuard no_grad;
-    network->to(options.device, type);
-    network->eval();
-    to_channels_last(*network);
+  Impl(std::shared_ptr<Network> network, const NetworkSpec& spec, RestoreOptions options)
+      : setup{.network = std::move(network), .spec = spec, .options = std::move(options)} {
+    setup.info = setup.network->info();
+    setup.options.device = with_index(setup.options.device);
+    const torch::Device device = setup.options.device;
+    check_options(setup.options, setup.info, spec.arch);
+    setup.type = resolve_precision(setup.options.precision, device);
+    setup.reserved_before = reserved_bytes(device);
+    setup.network->eval();
+    if (setup.options.overlap_px == RestoreOptions::kMeasured) setup.weights_hash = weights_hash(*setup.network);
+    place_network(*setup.network, device, setup.type);
   }
 
-  // The network on one padded picture or tile, [1, C, H, W] or [1, T, C, H, W].
-  torch::Tensor forward(const torch::Tensor& input) {
-    torch::Tensor x = input.to(type);
-    if (x.dim() == 4) x = x.contiguous(torch::MemoryFormat::ChannelsLast);
-    return network->forward(x);
+  // The card's memory goes back to the system: another restorer may never come.
+  ~Impl() {
+    try {
+      const CardContext context(device());
+      prepared.reset();
+      setup.network.reset();
+      if (device().is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
+    } catch (const std::exception&) {
+      // A card that has failed has told its user already.
+    }
   }
 
-  // `out` [C, H * scale, W * scale]; `padded` [1, (T,) C, Hp, Wp] with Hp >= H and Wp >= W.
-  void run_tiles(const torch::Tensor& padded, int tile_px, torch::Tensor out) {
-    const int scale = network_info.scale;
-    const std::int64_t last = padded.dim() - 1;
-    const int height = static_cast<int>(padded.size(last - 1)), width = static_cast<int>(padded.size(last));
-    for (const TileSpan& y : split_into_tiles(height, tile_px, overlap)) {
-      for (const TileSpan& x : split_into_tiles(width, tile_px, overlap)) {
-        const std::int64_t rows = std::min<std::int64_t>(y.keep_size * scale, out.size(1) - y.keep_begin * scale);
-        const std::int64_t columns = std::min<std::int64_t>(x.keep_size * scale, out.size(2) - x.keep_begin * scale);
-        if (rows <= 0 || columns <= 0) continue;  // only padding
-        const torch::Tensor part = padded.narrow(last - 1, y.begin, y.size).narrow(last, x.begin, x.size);
-        const torch::Tensor restored = forward(part)[0];
-        out.narrow(1, y.keep_begin * scale, rows)
-            .narrow(2, x.keep_begin * scale, columns)
-            .copy_(restored.narrow(1, (y.keep_begin - y.begin) * scale, rows)
-                       .narrow(2, (x.keep_begin - x.begin) * scale, columns));
+  torch::Device device() const { return setup.options.device; }
+
+  // Calls `work` with what restores such pictures: again, with less at once, when memory runs out.
+  template <class Work>
+  void with_prepared(const Wanted& wanted, const Work& work) {
+    std::string reason;
+    std::int64_t seen = -1;
+    for (;;) {
+      {
+        const std::shared_lock lock(use);
+        if (prepared && prepared->wanted == wanted) {
+          if (attempt([&] { work(*prepared); }, reason)) return;
+          seen = generation;
+        }
       }
+      const std::unique_lock lock(use);
+      if (prepared && prepared->wanted == wanted && seen != generation) continue;  // another thread was first
+      if (!reason.empty()) take_less(wanted, reason);
+      reason.clear();
+      while (!attempt([&] { prepare(wanted); }, reason)) take_less(wanted, reason);
+      reason.clear();
     }
   }
 
   // False when memory ran out; everything that the attempt allocated is released by then.
-  bool attempt(const torch::Tensor& padded, int tile_px, torch::Tensor out, std::string& reason) {
+  template <class Work>
+  bool attempt(const Work& work, std::string& reason) const {
     try {
-      run_tiles(padded, tile_px, std::move(out));
+      work();
       return true;
     } catch (const std::exception& error) {
-      if (!is_out_of_memory(error, options.device)) throw;
+      if (!is_out_of_memory(error, device())) throw;
       reason = first_line(error);
     }
     return false;
   }
 
-  torch::Tensor run(const torch::Tensor& input) {
-    std::lock_guard lock(mutex);
-    const std::int64_t last = input.dim() - 1;
-    const bool windowed = network_info.window > 1;
-    TORCH_CHECK(input.dim() == (windowed ? 4 : 3), "the network wants ", windowed ? "[T, C, H, W]" : "[C, H, W]",
-                ", got ", input.sizes());
-    c10::cuda::OptionalCUDAGuard device_guard;
-    if (options.device.is_cuda()) device_guard.set_device(options.device);
-    // Made outside of inference mode, so that callers may work in place on it.
-    torch::Tensor out = torch::empty(
-        {network_info.out_channels, input.size(last - 1) * network_info.scale, input.size(last) * network_info.scale},
-        torch::dtype(options.device.is_cuda() ? type : torch::kFloat).device(options.device));
-    c10::InferenceMode inference;
-    const int multiple = network_info.size_multiple;
-    const int height = round_up(static_cast<int>(input.size(last - 1)), multiple);
-    const int width = round_up(static_cast<int>(input.size(last)), multiple);
-    torch::Tensor padded = input.to(options.device);
-    padded = pad_to(windowed ? padded : padded.unsqueeze(0), height, width);
-    if (windowed) padded = padded.unsqueeze(0);
-    run_within_memory(padded, std::max(height, width), out);
-    return out;
+  void prepare(const Wanted& wanted) {
+    release();
+    prepared = prepare_for(setup, wanted, limits);
+    ++generation;
   }
 
-  void run_within_memory(const torch::Tensor& padded, int longest_side, const torch::Tensor& out) {
-    std::string reason;
-    int tile_px = tile > 0 ? std::min(tile, longest_side) : longest_side;
-    while (!attempt(padded, tile_px, out, reason)) {
-      if (options.device.is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
-      const int smaller = round_up(std::max((tile_px + 1) / 2, kSmallestTilePx), network_info.size_multiple);
-      if (smaller >= tile_px) {
-        throw Error(ErrorKind::out_of_memory,
-                    fmt::format("restoring a {}x{} picture: not even tiles of {} px fit into the memory of {}: {}",
-                                padded.size(padded.dim() - 1), padded.size(padded.dim() - 2), tile_px,
-                                options.device.str(), reason));
-      }
-      tile_px = tile = smaller;
-      log::warn_once(
-          "restore: out of memory",
-          fmt::format("memory of {} ran out: restoring in tiles (--tile sets their size)", options.device.str()));
-    }
+  void release() {
+    prepared.reset();
+    if (device().is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
   }
 
-  // [C, H, W] on the device, in the network's precision where it is a card.
-  torch::Tensor to_input(const FrameView& frame, const ColorSpec& color) {
-    if (!options.device.is_cuda()) return to_tensor(frame, color, spec.color, options.device);
-    if (frame.gpu) return to_tensor(frame, color, spec.color, options.device, {.dtype = type});
-    return uploader_for(frame)->to_tensor(frame, color, spec.color, type);
-  }
-
-  std::shared_ptr<FrameUploader> uploader_for(const FrameView& frame) {
-    std::lock_guard lock(uploader_mutex);
-    if (!uploader || !uploader->takes(frame)) {
-      uploader = std::make_shared<FrameUploader>(frame.format, frame.width, frame.height, options.device);
-    }
-    return uploader;
-  }
-
-  // Chroma of a gray network's picture: luma from the network, the rest enlarged.
-  void restore_luma(const FrameView& middle, const ColorSpec& color, const torch::Tensor& restored,
-                    const MutableFrameView& out) {
-    const bool copy_chroma =
-        network_info.scale == 1 && middle.format == out.format && middle.format.family == ColorFamily::yuv;
-    if (copy_chroma) {
-      to_picture(restored, NetworkColor::gray, color, out);
-      const HostView host(middle);
-      copy_plane(host.get(), out, 1);
-      copy_plane(host.get(), out, 2);
+  void take_less(const Wanted& wanted, const std::string& reason) {
+    const int longest = std::max(wanted.width, wanted.height);
+    const int tile = prepared && !prepared->area.whole() ? std::min(prepared->area.sizes.keep, longest)
+                     : limits.tile_px > 0                ? std::min(limits.tile_px, longest)
+                     : setup.options.tile_px > 0         ? std::min(setup.options.tile_px, longest)
+                                                         : longest;
+    const bool lanes_left = device().is_cuda() && limits.lanes != 1 && (!prepared || prepared->lanes->count() > 1);
+    release();
+    if (lanes_left) {
+      limits.lanes = 1;
       return;
     }
-    torch::Tensor yuv = to_tensor(middle, color, NetworkColor::yuv444, options.device);
-    const torch::Tensor chroma =
-        at::upsample_bicubic2d(yuv.narrow(0, 1, 2).unsqueeze(0), {out.height, out.width}, /*align_corners=*/false)[0];
-    to_picture(torch::cat({restored, chroma}), NetworkColor::yuv444, color, out);
+    const int smaller = round_up(std::max((tile + 1) / 2, kSmallestTilePx), setup.info.size_multiple);
+    if (setup.info.fixed_px > 0 || smaller >= tile) {
+      throw Error(ErrorKind::out_of_memory,
+                  fmt::format("restoring a {}x{} picture: not even tiles of {} px fit into the memory of {}: {}",
+                              wanted.width, wanted.height, tile, device().str(), reason));
+    }
+    limits.tile_px = smaller;
+    log::warn_once("restore: out of memory",
+                   fmt::format("memory of {} ran out: restoring in tiles (--tile sets their size)", device().str()));
+  }
+
+  Wanted wanted_of(const RestoreShape& shape, bool noise_map) const {
+    return {.width = shape.width,
+            .height = shape.height,
+            .input = shape.input,
+            .output = shape.output,
+            .noise_level = noise_map || setup.options.sigma.has_value()};
+  }
+
+  void check_call(const RestoreCall& call, const std::vector<MutableFrameView>& outs) const {
+    const NetworkInfo& info = setup.info;
+    TORCH_CHECK(static_cast<int>(call.window.size()) == info.window, "the network wants ", info.window, " frames, got ",
+                call.window.size());
+    TORCH_CHECK(static_cast<int>(outs.size()) == outputs(), "the network gives ", outputs(), " pictures, ", outs.size(),
+                " are to be written");
+    const FrameView& first = call.window.front().view;
+    for (const RestoreFrame& frame : call.window) {
+      TORCH_CHECK(
+          frame.view.width == first.width && frame.view.height == first.height && frame.view.format == first.format,
+          "restore: the pictures of a window differ in size or format");
+    }
+    for (const MutableFrameView& out : outs) {
+      TORCH_CHECK(out.width == first.width * info.scale && out.height == first.height * info.scale &&
+                      out.format == outs.front().format,
+                  "restore: the output picture does not fit the input's size and the scale");
+    }
+    if (call.sigma && !info.noise_level) fail_usage(fmt::format("sigma: {} takes no noise level", setup.spec.arch));
+    if (call.sigma && (call.sigma->width != first.width || call.sigma->height != first.height)) {
+      fail_usage(fmt::format("sigma: its pictures are {}x{}, needed: {}x{}, as the clip's", call.sigma->width,
+                             call.sigma->height, first.width, first.height));
+    }
+  }
+
+  int outputs() const { return setup.info.all_frames ? setup.info.window : 1; }
+
+  void restore_on(Prepared& ready, Lane& lane, const RestoreCall& call, const ColorPlan& colors,
+                  const std::vector<MutableFrameView>& outs) {
+    const Lane::Turn turn(lane);
+    const Readable pictures = make_readable(call, ready.frames.get());
+    const ElementType element = *element_type(setup.type);
+    const FrameView& first = call.window.front().view;
+    PictureSource source(pictures.refs,
+                         {.format = first.format, .color = colors.read, .to = colors.picture, .element = element},
+                         device());
+    if (call.sigma) {
+      source.set_noise_level(to_tensor(*call.sigma, kFullRange, NetworkColor::gray, device(), {.dtype = setup.type}));
+    } else {
+      source.set_noise_level(setup.options.sigma.value_or(0) / 255);
+    }
+    const ScatterSpec spec{.format = outs.front().format,
+                           .color = colors.write,
+                           .from = colors.picture,
+                           .element = element,
+                           .rounding = setup.options.ordered_dither ? Rounding::ordered : Rounding::nearest};
+    if (!device().is_cuda()) {
+      HostSink sink(spec, outs);
+      lane.restore(source, sink);
+      return;
+    }
+    CardSink sink(lane.downloads(), spec);
+    lane.restore(source, sink);
+    lane.downloads().finish(colors.copies_chroma ? 1 : spec.format.planes(), outs);
+  }
+
+  void copy_chroma(const RestoreCall& call, const std::vector<MutableFrameView>& outs) const {
+    const std::size_t first = setup.info.all_frames ? 0 : call.window.size() / 2;
+    for (std::size_t i = 0; i < outs.size(); ++i) {
+      const HostView host(call.window[first + i].view);
+      copy_plane(host.get(), outs[i], 1);
+      copy_plane(host.get(), outs[i], 2);
+    }
+  }
+
+  ColorProps restore(const RestoreCall& call, const std::vector<MutableFrameView>& outs) {
+    check_call(call, outs);
+    const CardContext context(device());
+    const RestoreFrame& middle = call.window[call.window.size() / 2];
+    const FrameView& view = middle.view;
+    const ColorSpec in =
+        resolve_color(view.format, view.color, view.height, setup.options.overrides, call.clip, call.frame);
+    const MutableFrameView& out = outs.front();
+    const ColorPlan colors =
+        plan_colors(setup.spec.color, setup.info.scale, view.format, in, view.color, out.format, out.height);
+    with_prepared(wanted_of({view.format, view.width, view.height, out.format}, call.sigma.has_value()),
+                  [&](Prepared& ready) {
+                    ready.lanes->with_one([&](Lane& lane) { restore_on(ready, lane, call, colors, outs); });
+                  });
+    if (colors.copies_chroma) copy_chroma(call, outs);
+    return colors.written;
+  }
+
+  torch::Tensor run(const torch::Tensor& input) {
+    const NetworkInfo& info = setup.info;
+    const bool windowed = info.window > 1;
+    TORCH_CHECK(input.dim() == (windowed ? 4 : 3), "the network wants ", windowed ? "[T, C, H, W]" : "[C, H, W]",
+                ", got ", input.sizes());
+    const CardContext context(device());
+    const std::int64_t height = input.size(-2), width = input.size(-1);
+    // Made outside of inference mode, so that callers may work in place on it.
+    const torch::Tensor out =
+        torch::empty({outputs(), info.out_channels, height * info.scale, width * info.scale},
+                     torch::dtype(device().is_cuda() ? setup.type : torch::kFloat).device(device()));
+    const torch::Tensor frames = windowed ? input : input.unsqueeze(0);
+    const Wanted wanted{.width = static_cast<int>(width),
+                        .height = static_cast<int>(height),
+                        .noise_level = frames.size(1) > info.in_channels};
+    with_prepared(wanted, [&](Prepared& ready) {
+      ready.lanes->with_one([&](Lane& lane) {
+        const Lane::Turn turn(lane);
+        const TensorSource source(frames.to(device(), setup.type));
+        TensorSink sink(out);
+        lane.restore(source, sink);
+      });
+    });
+    return info.all_frames ? out : out[0];
   }
 };
 
 Restorer::Restorer(std::shared_ptr<Network> network, const NetworkSpec& spec, RestoreOptions options)
     : impl_(std::make_shared<Impl>(std::move(network), spec, std::move(options))) {}
 
-torch::Tensor Restorer::run(const torch::Tensor& input) {
-  return impl_->run(input);
+void Restorer::prepare(const RestoreShape& shape) {
+  const CardContext context(impl_->device());
+  impl_->with_prepared(impl_->wanted_of(shape, /*noise_map=*/false), [](Prepared&) {});
+}
+
+ColorProps Restorer::restore(const RestoreCall& call, const std::vector<MutableFrameView>& outs) {
+  return impl_->restore(call, outs);
 }
 
 void Restorer::restore(std::span<const FrameView> window, const std::string& name, std::int64_t frame,
                        const MutableFrameView& out) {
-  const NetworkInfo& network = impl_->network_info;
-  const FrameView& middle = window[window.size() / 2];
-  TORCH_CHECK(static_cast<int>(window.size()) == network.window, "the network wants ", network.window, " frames, got ",
-              window.size());
-  TORCH_CHECK(out.width == middle.width * network.scale && out.height == middle.height * network.scale &&
-                  same_family(middle, out),
-              "restore: the output picture does not fit the input's size, the scale or the colour family");
-  c10::cuda::OptionalCUDAGuard device_guard;
-  if (impl_->options.device.is_cuda()) device_guard.set_device(impl_->options.device);
-  torch::NoGradGuard no_grad;
+  RestoreCall call{.clip = name, .frame = frame};
+  for (const FrameView& view : window) call.window.push_back({view, std::nullopt});
+  impl_->restore(call, {out});
+}
 
-  const ColorSpec color =
-      resolve_color(middle.format, middle.color, middle.height, impl_->options.overrides, name, frame);
-  std::vector<torch::Tensor> pictures;
-  for (const FrameView& view : window) {
-    pictures.push_back(impl_->to_input(view, color));
-  }
-  const torch::Tensor restored = impl_->run(network.window == 1 ? pictures.front() : torch::stack(pictures));
-  if (impl_->spec.color == NetworkColor::gray && middle.format.family != ColorFamily::gray) {
-    impl_->restore_luma(middle, color, restored, out);
-  } else {
-    to_picture(restored, impl_->spec.color, color, out);
-  }
+torch::Tensor Restorer::run(const torch::Tensor& input) {
+  return impl_->run(input);
 }
 
 NetworkInfo Restorer::info() const {
-  return impl_->network_info;
+  return impl_->setup.info;
+}
+
+int Restorer::outputs() const {
+  return impl_->outputs();
+}
+
+int Restorer::streams() const {
+  const std::shared_lock lock(impl_->use);
+  if (impl_->prepared) return impl_->prepared->lanes->count();
+  const int asked = impl_->setup.options.streams;
+  return asked > 0 ? asked : impl_->device().is_cuda() ? kDefaultLanes : 1;
 }
 
 torch::Device Restorer::device() const {
-  return impl_->options.device;
+  return impl_->setup.options.device;
 }
 
 const NetworkSpec& Restorer::spec() const {
-  return impl_->spec;
+  return impl_->setup.spec;
 }
 
 std::string Restorer::describe() const {
-  std::lock_guard lock(impl_->mutex);
-  const std::string area =
-      impl_->tile == 0 ? "whole frames" : fmt::format("tiles of {} px (overlap {})", impl_->tile, impl_->overlap);
-  return fmt::format("{}, {}, {}", area, precision_name(impl_->type), impl_->options.device.str());
+  const std::shared_lock lock(impl_->use);
+  const Prepared* prepared = impl_->prepared.get();
+  const bool whole = prepared ? prepared->area.whole() : impl_->setup.options.tile_px == 0;
+  const int tile = prepared ? prepared->area.sizes.keep : impl_->setup.options.tile_px;
+  std::string area = whole ? "whole frames" : fmt::format("tiles of {} px", tile);
+  if (!whole && prepared) area += fmt::format(" (overlap {})", prepared->area.sizes.overlap);
+  const int lanes = prepared ? prepared->lanes->count() : 1;
+  return fmt::format("{}, {}, {}{}", area, precision_name(impl_->setup.type), impl_->device().str(),
+                     lanes > 1 ? fmt::format(", {} streams", lanes) : "");
 }
 
 }  // namespace reelgrad

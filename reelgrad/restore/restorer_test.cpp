@@ -7,13 +7,12 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/restore/test_networks.h"
-#include "reelgrad/restore/tiling.h"
 
 namespace reelgrad {
 namespace {
 
-Restorer make(std::shared_ptr<Network> network, int tile = 0, int overlap = -1, const std::string& precision = "fp32",
-              NetworkColor color = NetworkColor::rgb) {
+Restorer make(std::shared_ptr<Network> network, int tile = 0, int overlap = RestoreOptions::kExact,
+              const std::string& precision = "fp32", NetworkColor color = NetworkColor::rgb) {
   NetworkSpec spec;
   spec.color = color;
   RestoreOptions options;
@@ -30,21 +29,6 @@ double largest_difference(const torch::Tensor& a, const torch::Tensor& b) {
 torch::Tensor noise(at::IntArrayRef shape) {
   torch::manual_seed(11);
   return torch::rand(shape);
-}
-
-TEST(Tiling, KeptPartsCoverTheSideOnce) {
-  for (const int length : {1, 7, 16, 50}) {
-    for (const int tile : {1, 3, 16, 49, 64}) {
-      int next = 0;
-      for (const TileSpan& span : split_into_tiles(length, tile, 3)) {
-        EXPECT_EQ(span.keep_begin, next);
-        EXPECT_EQ(span.begin, std::max(0, span.keep_begin - 3));
-        EXPECT_EQ(span.begin + span.size, std::min(length, span.keep_begin + span.keep_size + 3));
-        next += span.keep_size;
-      }
-      EXPECT_EQ(next, length);
-    }
-  }
 }
 
 TEST(Restorer, TiledEqualsWholeWhenTheOverlapIsTheReceptiveRadius) {
@@ -114,13 +98,13 @@ TEST(Restorer, SaysWhenNotEvenSmallTilesFit) {
 TEST(Restorer, Precision) {
   const torch::Tensor picture = noise({3, 40, 40});
   const torch::Tensor exact = make(std::make_shared<ThreeConvs>()).run(picture);
-  const torch::Tensor bf16 = make(std::make_shared<ThreeConvs>(), 0, -1, "bf16").run(picture);
+  const torch::Tensor bf16 = make(std::make_shared<ThreeConvs>(), 0, RestoreOptions::kExact, "bf16").run(picture);
   EXPECT_EQ(bf16.scalar_type(), torch::kFloat);
   EXPECT_LT(largest_difference(bf16, exact), 0.02);
   EXPECT_GT(largest_difference(bf16, exact), 0);
   for (const char* wrong : {"fp16", "half"}) {
     try {
-      make(std::make_shared<ThreeConvs>(), 0, -1, wrong);
+      make(std::make_shared<ThreeConvs>(), 0, RestoreOptions::kExact, wrong);
       FAIL() << "no error for " << wrong;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::usage);
@@ -211,7 +195,8 @@ TEST(RestorerFrames, IdentityKeepsColours) {
 
 TEST(RestorerFrames, GrayNetworkLeavesChromaAlone) {
   const OwnedPicture input = painted(format(ColorFamily::yuv, 8, 1), 40, 24, tagged(1, 0), /*smooth=*/false);
-  const OwnedPicture out = restore(make(std::make_shared<Enlarger>(1, 1), 0, -1, "fp32", NetworkColor::gray), input, 1);
+  const OwnedPicture out =
+      restore(make(std::make_shared<Enlarger>(1, 1), 0, RestoreOptions::kExact, "fp32", NetworkColor::gray), input, 1);
   for (int plane = 0; plane < 3; ++plane) EXPECT_EQ(compare(input.view(), out.view(), plane).largest, 0) << plane;
 }
 
@@ -219,8 +204,8 @@ TEST(RestorerFrames, GrayNetworkEnlargesChromaByBicubic) {
   for (const VideoFormat& clip_format : {format(ColorFamily::yuv, 8, 1), format(ColorFamily::rgb, 8)}) {
     const bool rgb = clip_format.family == ColorFamily::rgb;
     const OwnedPicture input = painted(clip_format, 20, 12, rgb ? tagged(0, 1) : tagged(1, 0), /*smooth=*/true);
-    const OwnedPicture out =
-        restore(make(std::make_shared<Enlarger>(2, 1), 0, -1, "fp32", NetworkColor::gray), input, 2);
+    const OwnedPicture out = restore(
+        make(std::make_shared<Enlarger>(2, 1), 0, RestoreOptions::kExact, "fp32", NetworkColor::gray), input, 2);
     const FrameView small = input.view(), large = out.view();
     for (int plane = 0; plane < 3; ++plane) {
       const int rows = small.format.plane_height(small.height, plane);
@@ -239,7 +224,8 @@ TEST(RestorerFrames, GrayNetworkEnlargesChromaByBicubic) {
 
 TEST(RestorerFrames, Yuv444NetworkAndGrayClip) {
   const OwnedPicture yuv = painted(format(ColorFamily::yuv, 8), 30, 20, tagged(9, 0), /*smooth=*/false);
-  const OwnedPicture out = restore(make(std::make_shared<Enlarger>(1, 3), 0, -1, "fp32", NetworkColor::yuv444), yuv, 1);
+  const OwnedPicture out =
+      restore(make(std::make_shared<Enlarger>(1, 3), 0, RestoreOptions::kExact, "fp32", NetworkColor::yuv444), yuv, 1);
   for (int plane = 0; plane < 3; ++plane) EXPECT_EQ(compare(yuv.view(), out.view(), plane).largest, 0) << plane;
 
   const OwnedPicture gray = painted(format(ColorFamily::gray, 8), 30, 20, tagged(1, 0), /*smooth=*/false);

@@ -60,4 +60,52 @@ class Enlarger : public Network {
   NetworkInfo info_;
 };
 
+// A weighted mean of the frames of a window, whose weights differ: which frame is where shows.
+class FrameMixer : public Network {
+ public:
+  explicit FrameMixer(int window) {
+    info_.window = window;
+    register_parameter("weights", torch::arange(1, window + 1, torch::kFloat32) / (window * (window + 1) / 2.0));
+  }
+  torch::Tensor forward(torch::Tensor input) override {
+    return (input * parameters().front().view({1, -1, 1, 1, 1})).sum(1);
+  }
+  NetworkInfo info() const override { return info_; }
+
+ private:
+  NetworkInfo info_;
+};
+
+// Restores all frames of its window: in reverse order.
+class FrameReverser : public Network {
+ public:
+  explicit FrameReverser(int window) {
+    info_.window = window;
+    info_.all_frames = true;
+    register_parameter("unused", torch::zeros({1}));
+  }
+  torch::Tensor forward(torch::Tensor input) override { return input.flip(1); }
+  NetworkInfo info() const override { return info_; }
+
+ private:
+  NetworkInfo info_;
+};
+
+// Its picture is the noise level that it was given, or its own of 7.
+class NoiseLevelShower : public Network {
+ public:
+  NoiseLevelShower() {
+    info_.noise_level = true;
+    register_parameter("unused", torch::zeros({1}));
+  }
+  torch::Tensor forward(torch::Tensor input) override {
+    if (input.size(1) == 3) return torch::full_like(input, 7.0 / 255);
+    return input.narrow(1, 3, 1).repeat({1, 3, 1, 1});
+  }
+  NetworkInfo info() const override { return info_; }
+
+ private:
+  NetworkInfo info_;
+};
+
 }  // namespace reelgrad

@@ -183,6 +183,9 @@ class ClipValidator : public Validator {
     options.device = device;
     options.precision = "fp32";
     options.overrides = overrides;
+    options.overlap_px = RestoreOptions::kExact;  // a measured one would be measured again after each step
+    options.streams = 1;
+    options.capture = false;  // the weights change
     restorer_ = std::make_unique<Restorer>(network_, spec, options);
   }
 

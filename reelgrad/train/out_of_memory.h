@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "reelgrad/config/config.h"
-#include "reelgrad/doctor/driver.h"
+#include "reelgrad/doctor/card/driver.h"
 #include "reelgrad/train/memory_plan.h"
 
 namespace reelgrad {

@@ -1,7 +1,10 @@
 """apply, validate, preview, inspect and init on real clips, checked with ffprobe, PIL and VapourSynth."""
 import json
+import random
 import shutil
+import signal
 import subprocess
+import time
 import unittest
 
 from PIL import Image
@@ -171,6 +174,120 @@ class Apply(ProgramTest):
         self.assertTrue(self.restored("network.pth").startswith(b"YUV4MPEG2 W128 H96"))
         described = json.loads(self.run_program("inspect", "network.pth", "--json").stdout)
         self.assertEqual((described["arch"], described["scale"], described["parameters"]), ("torchscript", 2, 336))
+
+
+class ApplyVideo(ProgramTest):
+    """A small film with sound, subtitles, chapters and an attachment, whose frames last unequally long."""
+
+    def setUp(self):
+        super().setUp()
+        self.run_folder = self.trained_run()
+        subtitles = self.write("s.srt", """
+            1
+            00:00:00,200 --> 00:00:01,000
+            Hello
+            """)
+        chapters = self.write("chapters.txt", """
+            ;FFMETADATA1
+            title=The film
+            [CHAPTER]
+            TIMEBASE=1/1000
+            START=0
+            END=1000
+            title=One
+            """)
+        self.film = self.folder / "film.mkv"
+        subprocess.run(["ffmpeg", "-v", "error", "-i", str(example_clip()), "-i", str(subtitles), "-i", str(chapters), "-attach",
+                        str(chapters), "-metadata:s:3", "mimetype=text/plain", "-map", "0:v", "-map", "0:a", "-map", "1",
+                        "-vf", "crop=96:64,setpts=(N+floor(N/4))/25/TB", "-frames:v", "40", "-t", "3", "-vsync", "passthrough",
+                        "-c:a", "copy", "-c:s", "srt", "-metadata:s:a:0", "language=jpn", str(self.film)], check=True)
+
+    def apply(self, *args, expect=0):
+        return self.run_program("apply", self.run_folder, self.film, "--device", "cpu", *args, expect=expect)
+
+    def pictures(self, name):
+        """Every frame's time and hash."""
+        done = subprocess.run(["ffmpeg", "-v", "error", "-copyts", "-i", str(self.folder / name), "-map", "0:v", "-vsync",
+                               "passthrough", "-f", "framemd5", "-"], check=True, capture_output=True, text=True)
+        lines = [line.split(",") for line in done.stdout.splitlines() if not line.startswith("#")]
+        return [(line[2].strip(), line[5].strip()) for line in lines]
+
+    def kinds(self, name):
+        streams = ffprobe(self.folder / name, ["-show_entries", "stream=codec_type,codec_name"])["streams"]
+        return [(stream["codec_type"], stream.get("codec_name", "")) for stream in streams]
+
+    def test_all_streams_and_times_are_kept(self):
+        done = self.apply("-o", "out.mkv")
+        self.assertNotIn("left out", done.stderr)
+        self.assertEqual([kind for kind, _ in self.kinds("out.mkv")], ["video", "audio", "subtitle", "attachment"])
+        self.assertEqual([time for time, _ in self.pictures("out.mkv")], [time for time, _ in self.pictures("film.mkv")])
+        about = ffprobe(self.folder / "out.mkv", ["-show_chapters", "-show_entries", "stream_tags=language:format_tags=title"])
+        self.assertEqual(about["chapters"][0]["tags"]["title"], "One")
+        self.assertEqual(about["format"]["tags"]["title"], "The film")
+        self.assertEqual(about["streams"][1]["tags"]["language"], "jpn")
+
+        done = self.apply("-o", "out.mp4", "--no-audio")
+        self.assertIn("left out, as .mp4 does not hold it: an attachment", done.stderr)
+        self.assertEqual(self.kinds("out.mp4")[:2], [("video", "h264"), ("subtitle", "mov_text")])
+
+    def test_encoder_options(self):
+        done = self.apply("-o", "out.mkv", "--codec", "libx265", "--crf", "30", "--pix-fmt", "yuv420p10le", "--ffmpeg",
+                          "-preset ultrafast -x265-params log-level=error", "--frames", "0:3")
+        self.assertIn("writing yuv420p10le as libx265, crf 30 (YUV420P8 is written at 10 bits)", done.stderr)
+        self.assertEqual(self.kinds("out.mkv")[0], ("video", "hevc"))
+        for options, code, words in ((["--pix-fmt", "yuv9000p"], 2, "libx264 takes yuv420p"),
+                                     (["--ffmpeg", "-preset lento"], 1, "lento"),
+                                     (["--ffmpeg", "/nowhere/ffmpeg"], 1, "/nowhere/ffmpeg"),
+                                     (["--overlap", "wide"], 2, "auto, exact"),
+                                     (["--segments", "0"], 2, "--segments")):
+            done = self.apply("-o", "refused.mkv", *options, expect=code)
+            self.assert_one_sentence(done.stderr, words)
+        self.assertFalse([path for path in self.tree(self.folder) if "refused" in path])
+
+    def test_killed_again_and_again_segments_go_on(self):
+        command = [str(REELGRAD), "apply", str(self.run_folder), str(self.film), "-o", "out.mkv", "--device", "cpu", "--segments", "4"]
+        self.apply("-o", "whole.mkv", "--segments", "4")
+        work = self.folder / ".out.mkv.segments"
+        chance = random.Random(8)
+        for signal_name in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+            there = len(list(work.glob("0*.nut"))) if work.exists() else 0
+            wanted = there + chance.randint(1, 2)
+            child = subprocess.Popen(command, cwd=self.folder, stderr=subprocess.PIPE, text=True)
+            while child.poll() is None and (not work.exists() or len(list(work.glob("0*.nut"))) < wanted):
+                time.sleep(0.001)
+            time.sleep(chance.random() * 0.02)
+            child.send_signal(signal_name)
+            _, err = child.communicate(timeout=60)
+            if child.returncode == 0:  # it was faster
+                break
+            self.assertEqual(child.returncode, 130 if signal_name == signal.SIGTERM else -signal.SIGKILL, err)
+            self.assertFalse((self.folder / "out.mkv").exists())
+        if child.returncode != 0:
+            done = self.apply("-o", "out.mkv", "--segments", "4", "--crf", "30", expect=2)
+            self.assert_one_sentence(done.stderr, "quality was", "--fresh")
+            done = self.apply("-o", "out.mkv", "--segments", "4")
+            self.assertIn("going on after them", done.stderr)
+        self.assertEqual(self.pictures("out.mkv"), self.pictures("whole.mkv"))
+        self.assertEqual(len(self.pictures("out.mkv")), 40)
+        self.assertEqual(self.kinds("out.mkv"), self.kinds("whole.mkv"))
+        self.assertFalse(work.exists())
+
+    def test_a_second_ctrl_c_leaves_nothing_either(self):
+        slow = self.write("slow.vpy", """
+            import vapoursynth as vs
+            core = vs.core
+            clip = core.std.BlankClip(width=640, height=480, format=vs.YUV420P8, length=10000)
+            clip.set_output()
+            """)
+        child = subprocess.Popen([str(REELGRAD), "apply", str(self.run_folder), str(slow), "-o", "out.mkv", "--device", "cpu"],
+                                 cwd=self.folder, stderr=subprocess.PIPE, text=True)
+        while child.poll() is None and not list(self.folder.glob(".out*.mkv")):
+            time.sleep(0.01)
+        child.send_signal(signal.SIGINT)
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 130)
+        self.assertFalse(list(self.folder.glob("*out*")) + list(self.folder.glob(".out*")))
 
 
 class Init(ProgramTest):

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "reelgrad/doctor/probe_child.h"
+#include "reelgrad/doctor/card/probe_child.h"
+#include "reelgrad/doctor/card/trial.h"
 #include "reelgrad/doctor/testdata/fake_answers.h"
-#include "reelgrad/doctor/trial.h"
 
 namespace {
 

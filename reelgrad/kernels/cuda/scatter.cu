@@ -54,15 +54,16 @@ __device__ float2 narrow_at(const Conversion& c, const Downsampling& down, const
 }
 
 // Chroma is filtered along x into shared memory, then along y, as cpu/scatter.cpp does. `full_planes` are stored
-// pixel by pixel; the others, if `filters`, are chroma.
+// pixel by pixel; the others, if `filters`, are chroma. Luma rows [row_begin, row_end) and their chroma; of other rows
+// of the image only those within the filter's reach are read.
 template <ElementType element>
 __global__ void scatter_kernel(const __grid_constant__ Conversion c, const __grid_constant__ ChromaDown down,
                                const __grid_constant__ ImageRef image, const __grid_constant__ MutablePictureRef out,
-                               int full_planes, bool filters, Rounding rounding) {
+                               int full_planes, bool filters, Rounding rounding, int row_begin, int row_end) {
   const int shift_x = filters ? down.x.log2 : 0, shift_y = filters ? down.y.log2 : 0;
-  const int tile_x = blockIdx.x * kTileX, tile_y = blockIdx.y * kTileY;
+  const int tile_x = blockIdx.x * kTileX, tile_y = (row_begin >> shift_y) + blockIdx.y * kTileY;
   const int end_x = min((tile_x + kTileX) << shift_x, out.width);
-  const int end_y = min((tile_y + kTileY) << shift_y, out.height);
+  const int end_y = min((tile_y + kTileY) << shift_y, row_end);
   for (int y = (tile_y << shift_y) + threadIdx.y; y < end_y; y += kTileY)
     for (int x = (tile_x << shift_x) + threadIdx.x; x < end_x; x += kTileX)
       store_pixel<element>(c, image, out, full_planes, rounding, x, y);
@@ -70,8 +71,9 @@ __global__ void scatter_kernel(const __grid_constant__ Conversion c, const __gri
 
   __shared__ float2 narrow[kMaxNarrowRows][kTileX];
   const int x = tile_x + threadIdx.x, y = tile_y + threadIdx.y;
-  const int width = out.width >> shift_x, height = out.height >> shift_y;
-  const int first_row = (tile_y << shift_y) + down.y.first, rows = ((kTileY - 1) << shift_y) + down.y.taps;
+  const int width = out.width >> shift_x, height = row_end >> shift_y;
+  const int first_row = (tile_y << shift_y) + down.y.first;
+  const int rows = ((min(kTileY, height - tile_y) - 1) << shift_y) + down.y.taps;
   if (x < width)
     for (int row = threadIdx.y; row < rows; row += kTileY)
       narrow[row][threadIdx.x] =
@@ -92,19 +94,24 @@ __global__ void scatter_kernel(const __grid_constant__ Conversion c, const __gri
 
 }  // namespace
 
-void scatter(const ScatterSpec& spec, const ImageRef& in, const MutablePictureRef& out, CUstream_st* stream) {
+void scatter_rows(const ScatterSpec& spec, const ImageRef& in, const MutablePictureRef& out, int row_begin, int row_end,
+                  CUstream_st* stream) {
   const Conversion c = make_conversion(spec.format, spec.color, spec.from);
   const ChromaDown down = make_chroma_down(spec.format, spec.color.chroma_location, spec.filter);
   const bool filters = filters_chroma(c, down);
   const bool luma_only = filters || (c.clip == Signal::ycc && c.network == Signal::gray);
   const int width = filters ? out.width >> down.x.log2 : out.width;
-  const int height = filters ? out.height >> down.y.log2 : out.height;
+  const int shift_y = filters ? down.y.log2 : 0, height = (row_end >> shift_y) - (row_begin >> shift_y);
   const dim3 block(kTileX, kTileY), grid(blocks(width, kTileX), blocks(height, kTileY));
   with_element(spec.element, [&](auto element) {
-    scatter_kernel<decltype(element)::value>
-        <<<grid, block, 0, stream>>>(c, down, in, out, luma_only ? 1 : planes(c.clip), filters, spec.rounding);
+    scatter_kernel<decltype(element)::value><<<grid, block, 0, stream>>>(
+        c, down, in, out, luma_only ? 1 : planes(c.clip), filters, spec.rounding, row_begin, row_end);
   });
   check_launch("scatter");
+}
+
+void scatter(const ScatterSpec& spec, const ImageRef& in, const MutablePictureRef& out, CUstream_st* stream) {
+  scatter_rows(spec, in, out, 0, out.height, stream);
 }
 
 }  // namespace reelgrad::cuda

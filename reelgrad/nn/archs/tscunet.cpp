@@ -28,6 +28,7 @@ constexpr int kWindow = 5;  // frames
 constexpr int kFrames = 3;  // of a U-Net
 constexpr int kLevels = 4;
 constexpr int kSide = 8;  // of a transformer's window
+constexpr int kPlaces = kSide * kSide;
 constexpr int kHeadFeatures = 32;
 constexpr int kMultiple = kSide << (kLevels - 1);  // a window of the innermost level, in pixels of the picture
 constexpr int kDenseBlocks = 2;
@@ -48,7 +49,23 @@ struct TscunetOptions {
 // [h, 64, 64] of [h, 15, 15]: for every two places in a window the value for the way between them.
 torch::Tensor between_places(const torch::Tensor& ways) {
   const torch::Tensor windows = ways.unfold(1, kSide, 1).unfold(2, kSide, 1).flip({3, 4});
-  return windows.reshape({ways.size(0), kSide * kSide, kSide * kSide});
+  return windows.reshape({ways.size(0), kPlaces, kPlaces});
+}
+
+// In a shifted picture the last window of a row or a column holds what was on opposite sides of it: these places do not
+// see one another. [count, 64, 64] of `count` windows along the axis: minus infinity there, else 0. Nothing is written
+// into a part of a tensor, which no ONNX graph could hold.
+torch::Tensor edge_mask(std::int64_t count, int axis, const torch::Tensor& like) {
+  const auto numbers = torch::dtype(torch::kInt64).device(like.device());
+  const torch::Tensor second_half = at::arange(kSide, numbers).ge(kSide / 2);
+  const torch::Tensor apart = second_half.unsqueeze(1).ne(second_half);
+  const torch::Tensor last = at::arange(count, numbers).eq(count - 1).view({-1, 1, 1});
+  const torch::Tensor along =
+      last.logical_and(apart).view(axis == 0 ? std::vector<std::int64_t>{-1, kSide, 1, kSide, 1}
+                                             : std::vector<std::int64_t>{-1, 1, kSide, 1, kSide});
+  const torch::Tensor hidden = along.expand({-1, kSide, kSide, kSide, kSide}).reshape({-1, kPlaces, kPlaces});
+  return at::zeros({1}, like.options().requires_grad(false))
+      .masked_fill(hidden, -std::numeric_limits<double>::infinity());
 }
 
 // Attention within windows of a picture [N, H, W, C]; shifted by half a window where every second block is.
@@ -84,7 +101,7 @@ torch::Tensor AttentionImpl::forward(const torch::Tensor& x) {
   const torch::Tensor moved = shifted_ ? x.roll({-kShift, -kShift}, {1, 2}) : x;
   const std::int64_t rows = x.size(1) / kSide, columns = x.size(2) / kSide, features = x.size(3);
   const torch::Tensor windows = moved.reshape({-1, rows, kSide, columns, kSide, features}).transpose(2, 3);
-  const torch::Tensor attended = attend(windows.reshape({-1, rows, columns, kSide * kSide, features}));
+  const torch::Tensor attended = attend(windows.reshape({-1, rows, columns, kPlaces, features}));
   const torch::Tensor picture =
       attended.reshape({-1, rows, columns, kSide, kSide, features}).transpose(2, 3).reshape(x.sizes());
   return shifted_ ? picture.roll({kShift, kShift}, {1, 2}) : picture;
@@ -98,22 +115,14 @@ torch::Tensor AttentionImpl::attend(const torch::Tensor& windows) {
   return linear_(attended.transpose(3, 4).flatten(4, 5));
 }
 
-// In a shifted picture the last windows of a row and of a column hold what was on opposite sides of it: these places do
-// not see one another.
 torch::Tensor AttentionImpl::weights(const torch::Tensor& query, const torch::Tensor& key) const {
   const double scale = 1 / std::sqrt(static_cast<double>(kHeadFeatures));
-  torch::Tensor similar = query.matmul(key.transpose(-2, -1)) * scale + between_places(ways_);
-  if (!shifted_) return similar.softmax(-1);
-  constexpr int kHalf = kSide / 2;
-  for (const int axis : {0, 1}) {
-    const torch::Tensor apart =
-        at::zeros({kSide, kSide, kSide, kSide}, query.options().dtype(torch::kBool).requires_grad(false));
-    apart.narrow(axis, 0, kHalf).narrow(axis + 2, kHalf, kHalf).fill_(true);
-    apart.narrow(axis, kHalf, kHalf).narrow(axis + 2, 0, kHalf).fill_(true);
-    similar.select(axis + 1, -1)
-        .masked_fill_(apart.view({kSide * kSide, kSide * kSide}), -std::numeric_limits<double>::infinity());
-  }
-  return similar.softmax(-1);
+  const torch::Tensor similar = (query * scale).matmul(key.transpose(-2, -1));
+  const torch::Tensor ways = between_places(ways_);
+  if (!shifted_) return (similar + ways).softmax(-1);
+  const torch::Tensor down = edge_mask(query.size(1), 0, ways), right = edge_mask(query.size(2), 1, ways);
+  return (similar + (ways + down.view({-1, 1, 1, kPlaces, kPlaces})) + right.view({-1, 1, kPlaces, kPlaces}))
+      .softmax(-1);
 }
 
 class TransformerImpl : public torch::nn::Module {

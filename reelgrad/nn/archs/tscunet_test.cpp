@@ -25,14 +25,19 @@ NetworkSpec tscunet_spec(int scale, const std::map<std::string, std::string>& op
 }
 
 // The reference has no noise, and mirrors a picture once: for its margins in evaluation it must be large.
-void expect_agrees_without_noise(NetworkSpec spec) {
-  test::expect_agrees_with_reference(
-      {.spec = std::move(spec), .id = "tscunet", .batch = 1, .height = 48, .width = 44, .untold = {{"noise", "false"}}},
-      "tscunet_reference.py");
+void expect_agrees_without_noise(NetworkSpec spec, bool large = false) {
+  test::expect_agrees_with_reference({.spec = std::move(spec),
+                                      .id = "tscunet",
+                                      .batch = 1,
+                                      .height = 48,
+                                      .width = 44,
+                                      .large = large,
+                                      .untold = {{"noise", "false"}}},
+                                     "tscunet_reference.py");
 }
 
 TEST(TscunetReference, TwiceWithShiftedWindows) {
-  expect_agrees_without_noise(tscunet_spec(2, {{"blocks", "2"}}));
+  expect_agrees_without_noise(tscunet_spec(2, {{"blocks", "2"}}), /*large=*/true);
 }
 
 TEST(TscunetReference, GrayOnceWithoutAResidual) {

@@ -70,7 +70,8 @@ def show_formats():
         frame, before = out.get_frame(0), source.get_frame(0)
         assert out.format.id == source.format.id and (out.width, out.height) == (80, 48), format
         kept = all(frame.props[key] == before.props[key] for key in before.props)
-        assert kept and set(frame.props) == set(before.props), (dict(frame.props), dict(before.props))
+        added = set(frame.props) - set(before.props)
+        assert kept and added <= {"_Range"}, (dict(frame.props), dict(before.props))
         # The network's random weights are small: its picture stays near the nearest-neighbour enlargement.
         enlarged = np.repeat(np.repeat(np.asarray(before[0]).astype(float), 2, 0), 2, 1)
         top = 1 if format.name.endswith(("S", "H")) else 2 ** source.format.bits_per_sample
@@ -100,7 +101,7 @@ def show_errors():
              lambda: core.reelgrad.Model(clip(), os.path.join(folder, "missing.safetensors")),
              lambda: core.reelgrad.Model(clip(), model, device="abacus"), lambda: restored(clip(), precision="fp16"),
              lambda: restored(clip(), precision="fp8"), lambda: restored(clip(), tile=-1),
-             lambda: restored(clip(), overlap=-2), lambda: restored(clip(), matrix_in="sepia")]
+             lambda: restored(clip(), overlap=-1), lambda: restored(clip(), matrix_in="sepia")]
     for number, attempt in enumerate(cases):
         try:
             attempt()

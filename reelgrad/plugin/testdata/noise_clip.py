@@ -15,7 +15,8 @@ def clip(format=vs.YUV420P8, length=4, width=40, height=24):
                 top = 200 << (f.format.bits_per_sample - 8)
                 np.copyto(values, generator.integers(top // 4, top, values.shape).astype(values.dtype))
         f.props["_Matrix"] = 0 if f.format.color_family == vs.RGB else 6
-        f.props["_ChromaLocation"] = 1
+        if f.format.subsampling_w or f.format.subsampling_h:
+            f.props["_ChromaLocation"] = 1
         f.props["_DurationNum"], f.props["_DurationDen"] = 1001, 24000
         f.props["Note"] = "frame %d" % n
         return f

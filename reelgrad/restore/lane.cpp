@@ -1,0 +1,94 @@
+#include "reelgrad/restore/lane.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+
+namespace reelgrad {
+
+Lane::Lane(std::shared_ptr<const TileFunction> function, torch::Device device, bool capture)
+    : function_(std::move(function)), device_(device), captured_(function_, device, capture) {
+  if (device.is_cuda()) stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index());
+}
+
+Lane::~Lane() {
+  // A card that has failed has told its user already.
+  if (stream_ && cudaStreamSynchronize(stream_->stream()) != cudaSuccess) cudaGetLastError();
+}
+
+Lane::Turn::Turn(Lane& lane) : lane_(lane) {
+  if (lane.stream_) stream_.emplace(*lane.stream_);
+}
+
+Lane::Turn::~Turn() {
+  // Whatever happened: frames that the card still reads are about to go.
+  if (lane_.stream_ && cudaStreamSynchronize(lane_.stream_->stream()) != cudaSuccess) cudaGetLastError();
+}
+
+Lane::Shape Lane::input_shape(int tiles) const {
+  Shape shape{tiles, channels_, plan_.tile_height(), plan_.tile_width()};
+  if (function_->info.window > 1) shape.insert(shape.begin() + 1, function_->info.window);
+  return shape;
+}
+
+void Lane::prepare(const AreaPlan& plan, int channels, const std::optional<VideoFormat>& output) {
+  const Turn turn(*this);
+  plan_ = plan;
+  channels_ = channels;
+  captured_.prepare(input_shape(plan.batch));
+  const int pictures = function_->outputs();
+  window_.reset();
+  if (!plan.whole()) window_.emplace(plan, pictures, function_->channels(), function_->type, device_);
+  downloads_.reset();
+  if (!output || !device_.is_cuda()) return;
+  const int height = plan.height * plan.scale;
+  downloads_ = std::make_unique<CardDownloads>(*output, plan.width * plan.scale, height,
+                                               std::min(height, plan.window_rows), pictures, device_);
+}
+
+void Lane::read_tile(const TileSource& source, const TileSpan& row, const TileSpan& column, const torch::Tensor& into) {
+  const Rect part{column.begin, row.begin, std::min(column.size, plan_.width - column.begin),
+                  std::min(row.size, plan_.height - row.begin)};
+  const torch::Tensor tile = into.dim() == 3 ? into.unsqueeze(0) : into;  // [T, C, h, w]
+  source.read(part, tile.narrow(2, 0, part.height).narrow(3, 0, part.width));
+  pad_by_reflection(tile, part.height, part.width);
+}
+
+void Lane::restore(const TileSource& source, RowSink& sink) {
+  if (plan_.whole()) return restore_whole(source, sink);
+  window_->begin_picture();
+  int done = 0;
+  for (std::size_t row = 0; row < plan_.rows.size(); ++row) {
+    restore_row(source, plan_.rows[row]);
+    const int complete = complete_rows(plan_, row);
+    const torch::Tensor images = window_->rows().narrow(3, 0, plan_.width * plan_.scale);
+    if (complete > done) sink.take(images, window_->first_row(), done, complete);
+    done = std::max(done, complete);
+    window_->advance_to(first_row_needed(done));
+  }
+}
+
+void Lane::restore_whole(const TileSource& source, RowSink& sink) {
+  const Shape shape = input_shape(1);
+  read_tile(source, plan_.rows.front(), plan_.columns.front(), captured_.input(shape)[0]);
+  const int height = plan_.height * plan_.scale, width = plan_.width * plan_.scale;
+  sink.take(captured_.run(shape)[0].narrow(2, 0, height).narrow(3, 0, width), 0, 0, height);
+}
+
+void Lane::restore_row(const TileSource& source, const TileSpan& row) {
+  const std::vector<TileSpan>& columns = plan_.columns;
+  const Shape shape = input_shape(plan_.batch);
+  for (std::size_t first = 0; first < columns.size(); first += static_cast<std::size_t>(plan_.batch)) {
+    const std::size_t count = std::min(columns.size() - first, static_cast<std::size_t>(plan_.batch));
+    const torch::Tensor& input = captured_.input(shape);
+    for (std::size_t i = 0; i < count; ++i) {
+      read_tile(source, row, columns[first + i], input[static_cast<std::int64_t>(i)]);
+    }
+    const torch::Tensor tiles = captured_.run(shape);
+    for (std::size_t i = 0; i < count; ++i) {
+      window_->add(tiles[static_cast<std::int64_t>(i)], row, columns[first + i]);
+    }
+  }
+}
+
+}  // namespace reelgrad

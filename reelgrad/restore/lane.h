@@ -1,0 +1,64 @@
+#pragma once
+#include <c10/core/InferenceMode.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <memory>
+#include <optional>
+
+#include "reelgrad/restore/area_plan.h"
+#include "reelgrad/restore/captured_function.h"
+#include "reelgrad/restore/row_sink.h"
+#include "reelgrad/restore/row_window.h"
+#include "reelgrad/restore/tile_source.h"
+
+namespace reelgrad {
+
+// What restores one picture (or one window's) at a time: on a card a stream with its graphs and memory. Used by one
+// thread at a time.
+class Lane {
+ public:
+  Lane(std::shared_ptr<const TileFunction> function, torch::Device device, bool capture);
+  ~Lane();  // waits for the card
+
+  // For pictures that are gone through like this, of tiles with `channels`. `output`: the format to write, of a card.
+  void prepare(const AreaPlan& plan, int channels, const std::optional<VideoFormat>& output);
+
+  // While it lives the calling thread works on the lane's stream, without gradients; at its end what was queued has
+  // run. The thread's own card and context come back.
+  class Turn {
+   public:
+    explicit Turn(Lane& lane);
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn();
+
+   private:
+    Lane& lane_;
+    std::optional<c10::cuda::CUDAStreamGuard> stream_;
+    c10::InferenceMode inference_;
+  };
+
+  // During a turn. On a card it only queues.
+  void restore(const TileSource& source, RowSink& sink);
+
+  CardDownloads& downloads() { return *downloads_; }
+
+ private:
+  using Shape = CapturedFunction::Shape;
+  Shape input_shape(int tiles) const;
+  void read_tile(const TileSource& source, const TileSpan& row, const TileSpan& column, const torch::Tensor& into);
+  void restore_whole(const TileSource& source, RowSink& sink);
+  void restore_row(const TileSource& source, const TileSpan& row);
+
+  std::shared_ptr<const TileFunction> function_;
+  torch::Device device_;
+  std::optional<c10::cuda::CUDAStream> stream_;  // of a card
+  CapturedFunction captured_;
+  AreaPlan plan_;
+  int channels_ = 0;
+  std::optional<RowWindow> window_;  // of pictures in tiles
+  std::unique_ptr<CardDownloads> downloads_;
+};
+
+}  // namespace reelgrad
