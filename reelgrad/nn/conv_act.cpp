@@ -52,8 +52,7 @@ torch::Tensor conv3x3_row_shuffled(const torch::Tensor& input, std::span<const C
                                    const torch::Tensor& picture, int scale) {
   const torch::Tensor& last = layers.back().weight;
   const bool fits = last.size(0) <= kOwnConvMostShuffled && last.size(1) <= kOwnConvMostShuffledIn;
-  if (fits && own_conv_takes(input, layers))
-    return own_conv(input, layers, {.picture = picture, .scale = scale});
+  if (fits && own_conv_takes(input, layers)) return own_conv(input, layers, {.picture = picture, .scale = scale});
   return at::pixel_shuffle(add_repeated(row_by_torch(input, layers), picture), scale);
 }
 

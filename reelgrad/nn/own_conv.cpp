@@ -56,7 +56,8 @@ bool takes_layer(const ConvLayer& layer, std::int64_t in, bool last, bool gradie
   const std::int64_t out = w.size(0);
   const bool by_pixels = last && out % kUnit != 0;  // the kernel of few output channels
   if (!w.is_cuda() || w.scalar_type() == torch::kDouble || w.size(1) != in) return false;
-  if (in > (gradients || by_pixels ? kConvBlock : kConvMostIn) || out > (gradients ? kConvBlock : kMostOut)) return false;
+  if (in > (gradients || by_pixels ? kConvBlock : kConvMostIn) || out > (gradients ? kConvBlock : kMostOut))
+    return false;
   if (w.size(2) != 3 || w.size(3) != 3 || !is_vector(layer.bias, out) || !is_vector(layer.slope, out)) return false;
   if (layer.bias.defined() && layer.bias.size(0) != out) return false;
   return out % kUnit == 0 || (by_pixels && layer.activation == Activation::none && out <= kOwnConvMostShuffled);

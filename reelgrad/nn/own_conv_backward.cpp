@@ -9,8 +9,8 @@ namespace reelgrad::own {
 
 namespace {
 
-// Layers whose weights' gradients are made together: enough pixels to fill a card for a while, and no more, for their dz
-// are kept until then.
+// Layers whose weights' gradients are made together: enough pixels to fill a card for a while, and no more, for their
+// dz are kept until then.
 constexpr std::int64_t kPixelsTogether = 1 << 20;
 
 torch::Tensor gradient_like(const torch::Tensor& t) {
@@ -103,9 +103,8 @@ void Backward::make_waiting(std::size_t first) {
                          .in_step = gradient.stride(1),
                          .tap_step = gradient.stride(3)});
   }
-  const torch::Tensor workspace =
-      at::empty({static_cast<std::int64_t>(cuda::weight_gradient_bytes(gradients.size()))},
-                kept_.input.options().dtype(torch::kByte).memory_format(std::nullopt));
+  const torch::Tensor workspace = at::empty({static_cast<std::int64_t>(cuda::weight_gradient_bytes(gradients.size()))},
+                                            kept_.input.options().dtype(torch::kByte).memory_format(std::nullopt));
   cuda::conv_weight_gradients(row_.element(), gradients, workspace.data_ptr(), stream());
   waiting_.clear();
 }

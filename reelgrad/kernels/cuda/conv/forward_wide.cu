@@ -1,6 +1,6 @@
 // Forward, from more than 64 input channels: weights do not fit beside the tiles and pass through, a row of taps of 64
-// channels at a time. Two warpgroups use each of them, for a tile each; the two drift apart by as much as lies ready, so
-// that one multiplies on while the other ends its tile.
+// channels at a time. Two warpgroups use each of them, for a tile each; the two drift apart by as much as lies ready,
+// so that one multiplies on while the other ends its tile.
 #include <algorithm>
 
 #include "reelgrad/kernels/cuda/conv/forward.h"
@@ -11,9 +11,9 @@ namespace {
 
 constexpr int kThreads = 3 * kWarpgroup;
 constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
-constexpr int kBuffers = 3, kStages = 3;           // of pixels; of weights
-constexpr int kRowBytes = 3 * kTapBytes;           // weights of a row of taps
-constexpr int kPair = 2;                           // tiles at a time
+constexpr int kBuffers = 3, kStages = 3;  // of pixels; of weights
+constexpr int kRowBytes = 3 * kTapBytes;  // weights of a row of taps
+constexpr int kPair = 2;                  // tiles at a time
 constexpr int kSharedBytes = kSwizzleBytes + kStages * kRowBytes + kBuffers * kRimBuffer + 128;
 
 struct Shared {
@@ -116,8 +116,7 @@ __device__ void convolve(const ForwardParams& p, const Shared& shared, const Sha
         wgmma::wait<0>();
         if (speaks) ptx::barrier_arrive(shared.weights_empty + 8 * stage);
       }
-      if (last)
-        finish_tile<T>(p, d, pixels, offset, 1 + me, share.block, tile_of(p, pair, me), bias, slope);
+      if (last) finish_tile<T>(p, d, pixels, offset, 1 + me, share.block, tile_of(p, pair, me), bias, slope);
       if (speaks) ptx::barrier_arrive(shared.empty + 8 * buffer);
     }
   }
@@ -156,7 +155,8 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
 template <class T>
 auto kernel_for(int in) {
   constexpr int kHalf = kConvBlock / 2;
-  return (in - 1) % kConvBlock < kHalf ? wide_kernel<T, kHalf / kStepChannels> : wide_kernel<T, kConvBlock / kStepChannels>;
+  return (in - 1) % kConvBlock < kHalf ? wide_kernel<T, kHalf / kStepChannels>
+                                       : wide_kernel<T, kConvBlock / kStepChannels>;
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ __device__ float vector_element(const ConvVector& v, int i, int size) {
   return v.data == nullptr ? v.otherwise : load(v.data, v.element, v.count == 1 ? 0 : i);
 }
 
-// Eight input channels of one output channel and tap: unit u of row `row`, which counts blocks of output channels, of 64
-// input channels, taps, and the block's output channels.
+// Eight input channels of one output channel and tap: unit u of row `row`, which counts blocks of output channels, of
+// 64 input channels, taps, and the block's output channels.
 __device__ void pack_unit(const ConvPacking& job, ElementType element, int row, int u) {
   const ConvWeights& w = job.weights;
   const int in_blocks = conv_blocks(w.in, kConvBlock);

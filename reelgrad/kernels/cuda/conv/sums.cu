@@ -35,8 +35,8 @@ struct UnitSums {
 // Eight 16-bit elements that lie together.
 __device__ __forceinline__ void load_unit(const ConvPicture& picture, ElementType element, int n, int y, int x,
                                           int unit, float (&values)[kUnit]) {
-  const uint4 bits = *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(picture.data) +
-                                                     place(picture, n, y, x, unit));
+  const uint4 bits =
+      *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(picture.data) + place(picture, n, y, x, unit));
   const std::uint32_t pairs[kUnit / 2] = {bits.x, bits.y, bits.z, bits.w};
 #pragma unroll
   for (int i = 0; i < kUnit / 2; ++i) {
@@ -55,11 +55,10 @@ __device__ __forceinline__ void gather_unit(const ConvTopGradient& top, int n, i
     const int channel = unit * kUnit + i, sub = channel % squared;
     const std::int64_t row = std::int64_t{y} * top.scale + sub / top.scale;
     const std::int64_t column = std::int64_t{x} * top.scale + sub % top.scale;
-    values[i] = channel < top.channels
-                    ? load(top.dy.data, top.dy.element,
-                           n * top.dy.image_step + channel / squared * top.dy.channel_step + row * top.dy.row_step +
-                               column * top.dy.column_step)
-                    : 0.f;
+    values[i] = channel < top.channels ? load(top.dy.data, top.dy.element,
+                                              n * top.dy.image_step + channel / squared * top.dy.channel_step +
+                                                  row * top.dy.row_step + column * top.dy.column_step)
+                                       : 0.f;
   }
 }
 
@@ -159,8 +158,7 @@ ConvPicture as_picture(const ConvTopGradient& top) {
                         top.channels == top.dz.channels && in_units(dy.column_step) && in_units(dy.row_step) &&
                         in_units(dy.image_step) && reinterpret_cast<std::uintptr_t>(dy.data) % 16 == 0;
   if (!together) return {};
-  return {dy.data,           top.dz.batch,   top.dz.height, top.dz.width, top.channels,
-          dy.column_step, dy.row_step, dy.image_step};
+  return {dy.data, top.dz.batch, top.dz.height, top.dz.width, top.channels, dy.column_step, dy.row_step, dy.image_step};
 }
 
 }  // namespace
