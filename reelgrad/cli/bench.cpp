@@ -203,6 +203,7 @@ void add_bench(CLI::App& app) {
   train->add_flag("--json", arguments->json, "Rows as JSON");
   train->callback([arguments] { print_rows(measure(*arguments), arguments->json); });
   add_bench_apply(*command);
+  add_bench_conv(*command);
   add_bench_models(*command);
 }
 

@@ -28,5 +28,6 @@ std::string bench_python(const std::string& asked);
 
 void add_bench_models(CLI::App& bench);
 void add_bench_apply(CLI::App& bench);
+void add_bench_conv(CLI::App& bench);
 
 }  // namespace reelgrad::cli

@@ -2,6 +2,7 @@
 #include "reelgrad/engine/engine.h"
 
 #include "reelgrad/engine/card_trial.h"
+#include "reelgrad/engine/conv_timing.h"
 #include "reelgrad/engine/export_model.h"
 #include "reelgrad/engine/guarded.h"
 #include "reelgrad/engine/inspect_model.h"
@@ -45,6 +46,9 @@ class TorchEngine : public Engine {
   }
   Status time_network(const TimingRequest& request, TimingResult& result) override {
     return guarded([&] { result = reelgrad::time_network(request); });
+  }
+  Status time_convolutions(const std::string& device, std::vector<ConvTiming>& timings) override {
+    return guarded([&] { timings = reelgrad::time_convolutions(device); });
   }
 };
 

@@ -221,6 +221,12 @@ struct TimingResult {
   bool step_captured = false, picture_captured = false;  // in a CUDA graph
 };
 
+// Convolutions with bias and PReLU, without loading; 0: it has no such column.
+struct ConvTiming {
+  std::string name;
+  double ours_tflops = 0, torch_tflops = 0;
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -240,6 +246,8 @@ class Engine {
   virtual Status try_card(const std::string& uuid, TrialFigures& figures) = 0;
   // Seconds of a training step and of a restored picture, with nothing loaded or saved; `arch` is one that has no file.
   virtual Status time_network(const TimingRequest& request, TimingResult& result) = 0;
+  // The convolutions that networks are made of, and first the rate of a large matrix product; `device` is a CUDA card.
+  virtual Status time_convolutions(const std::string& device, std::vector<ConvTiming>& timings) = 0;
 };
 
 inline constexpr int kEngineVersion = 9;  // of this header's layout

@@ -67,8 +67,9 @@ constexpr int kConvMostShuffled = 48;
 REELGRAD_HD constexpr int conv_blocks(int out, int block) {
   return (out + block - 1) / block;
 }
-constexpr std::size_t packed_bytes(int out, int block) {
-  const std::size_t weights = std::size_t{9} * kConvBlock * 2 * static_cast<std::size_t>(block);  // 16 bits, 64 inputs
+constexpr std::size_t packed_bytes(int out, int in, int block) {
+  const std::size_t inputs = static_cast<std::size_t>(conv_blocks(in, kConvBlock)) * kConvBlock;
+  const std::size_t weights = std::size_t{9} * inputs * 2 * static_cast<std::size_t>(block);  // of 16 bits
   return static_cast<std::size_t>(conv_blocks(out, block)) *
          (weights + 2 * sizeof(float) * static_cast<std::size_t>(block));
 }
@@ -80,7 +81,7 @@ struct ConvPacking {
 };
 
 constexpr std::size_t kConvMostPackings = 40;  // a launch
-constexpr int kConvMostIn = kConvBlock;        // input channels
+constexpr int kConvMostIn = 192;               // input channels of conv3x3(); the others take 64
 
 struct ConvForward {
   ElementType element = ElementType::bf16;  // f16 or bf16: of pictures and packed weights
@@ -126,7 +127,7 @@ struct ConvTopGradient {
 };
 
 // Parts of a convolution's bias and slope gradients, sums over pixels: in each row 64 of the one, then 64 of the other.
-constexpr int kConvSumRow = 2 * kConvBlock, kConvTopSumRows = 264;
+constexpr int kConvSumRow = 2 * kConvBlock, kConvTopSumRows = 528;
 
 struct ConvSums {
   const float* rows = nullptr;

@@ -129,9 +129,10 @@ TEST_F(ConvReference, GradientsAreDifferences) {
 }
 
 TEST_F(ConvReference, PackedBytesHoldWeightsAndVectors) {
-  EXPECT_EQ(packed_bytes(64, 64), 9U * 64 * 64 * 2 + 2 * 64 * 4);
-  EXPECT_EQ(packed_bytes(65, 64), 2 * packed_bytes(64, 64));
-  EXPECT_EQ(packed_bytes(12, conv_block_of_shuffled(12)), 9U * 16 * 64 * 2 + 2 * 16 * 4);
+  EXPECT_EQ(packed_bytes(64, 3, 64), 9U * 64 * 64 * 2 + 2 * 64 * 4);
+  EXPECT_EQ(packed_bytes(65, 64, 64), 2 * packed_bytes(64, 64, 64));
+  EXPECT_EQ(packed_bytes(64, 65, 64), packed_bytes(64, 64, 64) + 9U * 64 * 64 * 2);
+  EXPECT_EQ(packed_bytes(12, 64, conv_block_of_shuffled(12)), 9U * 16 * 64 * 2 + 2 * 16 * 4);
 }
 
 }  // namespace

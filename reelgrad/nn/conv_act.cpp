@@ -50,9 +50,9 @@ torch::Tensor conv3x3_row(const torch::Tensor& input, std::span<const ConvLayer>
 
 torch::Tensor conv3x3_row_shuffled(const torch::Tensor& input, std::span<const ConvLayer> layers,
                                    const torch::Tensor& picture, int scale) {
-  const std::int64_t values = layers.back().weight.size(0);
-  if (values <= kOwnConvMostShuffled && own_conv_takes(input, layers))
-    return own_conv(input, layers, {.picture = picture, .scale = scale});
+  const torch::Tensor& last = layers.back().weight;
+  const bool fits = last.size(0) <= kOwnConvMostShuffled && last.size(1) <= kOwnConvMostShuffledIn;
+  if (fits && own_conv_takes(input, layers)) return own_conv(input, layers, {.picture = picture, .scale = scale});
   return at::pixel_shuffle(add_repeated(row_by_torch(input, layers), picture), scale);
 }
 

@@ -121,7 +121,7 @@ TEST_F(ConvActGpuTest, ForwardAgreesWithTorch) {
       const int n = one_of({1, 1, 2, 3, 65}), h = one_of({1, 2, 7, 31, 32, 33, 67}),
                 w = one_of({1, 3, 8, 9, 63, 64, 259});
       if (n > 3 && h * w > 2000) continue;
-      const int in = one_of({1, 3, 12, 16, 24, 32, 48, 52, 64, 64});
+      const int in = one_of({1, 3, 12, 16, 24, 32, 48, 52, 64, 64, 96, 128, 160, 192});
       const Activation activation = kActivations[i % std::size(kActivations)];
       const int out = one_of({16, 24, 32, 48, 64, 64, 96, 128, 160, 192});
       const ConvLayer l = layer(in, out, activation, type);
@@ -259,7 +259,12 @@ TEST_F(ConvActGpuTest, WhatItCannotDoIsTorchs) {
   EXPECT_FALSE(own_conv_takes(x, {&l, 1}));
   EXPECT_FALSE(own_conv_takes(x.cpu().to(torch::kHalf), {&l, 1}));
   EXPECT_TRUE(own_conv_takes(x.to(torch::kHalf), {&l, 1}));
-  EXPECT_FALSE(own_conv_takes(normal({1, 128, 8, 8}).to(torch::kHalf), {&l, 1}));
+  const ConvLayer wide = layer(256, 64, Activation::none, torch::kHalf);
+  EXPECT_FALSE(own_conv_takes(normal({1, 256, 8, 8}).to(torch::kHalf), {&wide, 1}));
+  ConvLayer trained = layer(96, 64, Activation::none, torch::kHalf);
+  EXPECT_TRUE(own_conv_takes(normal({1, 96, 8, 8}).to(torch::kHalf), {&trained, 1}));
+  want_gradients(trained);
+  EXPECT_FALSE(own_conv_takes(normal({1, 96, 8, 8}).to(torch::kHalf), {&trained, 1}));
 }
 
 TEST(ConvActTest, OnTheCpuRowsAreTorchs) {

@@ -13,7 +13,8 @@ namespace reelgrad {
 // "cudnn", which both leave the row to torch.
 bool own_conv_takes(const torch::Tensor& input, std::span<const ConvLayer> layers);
 
-inline constexpr std::int64_t kOwnConvMostShuffled = 48;
+// Channels of a last layer with an end.
+inline constexpr std::int64_t kOwnConvMostShuffled = 48, kOwnConvMostShuffledIn = 64;
 
 // What follows the last layer; `picture` undefined: nothing.
 struct OwnConvEnd {

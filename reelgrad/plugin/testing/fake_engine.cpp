@@ -201,6 +201,7 @@ class FakeEngine : public Engine {
   Status export_model(const ExportRequest&) override { return not_here(); }
   Status time_network(const TimingRequest&, TimingResult&) override { return not_here(); }
   Status try_card(const std::string&, TrialFigures&) override { return not_here(); }
+  Status time_convolutions(const std::string&, std::vector<ConvTiming>&) override { return not_here(); }
 };
 
 }  // namespace

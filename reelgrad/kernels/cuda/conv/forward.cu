@@ -3,7 +3,7 @@
 // The result goes back to where the tile's input was, and from there to memory.
 #include <algorithm>
 
-#include "reelgrad/kernels/cuda/conv/activation.h"
+#include "reelgrad/kernels/cuda/conv/forward.h"
 #include "reelgrad/kernels/cuda/conv/launch.h"
 #include "reelgrad/kernels/cuda/conv/tile.h"
 #include "reelgrad/kernels/cuda/conv/wgmma.h"
@@ -17,33 +17,8 @@ constexpr int kThreads = 3 * kWarpgroup;
 constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;  // of 168 at the start
 constexpr int kSharedBytes = kSwizzleBytes + kWeightBytes + kBuffers * kRimBuffer + 128;
 
-struct ForwardParams {
-  CUtensorMap x, y, z;
-  TileGrid tiles;
-  const std::byte* packed;
-  const float* bias;  // then the slopes
-  int blocks;         // of output channels
-  ConvActivation activation;
-  bool keep_z;
-};
-
 // Named barriers: whose turn it is to multiply; a warpgroup among itself.
 constexpr int kTurn = 1, kAmong = 3;
-
-template <class T, class Function>
-__device__ __forceinline__ void write_tile(const float (&d)[128], std::uint32_t to, float2 bias, float2 slope,
-                                           Function) {
-#pragma unroll
-  for (int j = 0; j < kFragments; ++j) {
-    std::uint32_t out[4];
-#pragma unroll
-    for (int q = 0; q < 4; ++q) {
-      const float b = q % 2 == 0 ? bias.x : bias.y, s = q % 2 == 0 ? slope.x : slope.y;
-      out[q] = joined<T>(Function::value(d[8 * j + 2 * q] + b, s), Function::value(d[8 * j + 2 * q + 1] + b, s));
-    }
-    ptx::store_transposed(to + j * kFragmentPixels * kPixelBytes, out);
-  }
-}
 
 template <class T, int kSteps>
 __global__ void __launch_bounds__(kThreads, 1) forward_kernel(const __grid_constant__ ForwardParams p) {
@@ -83,9 +58,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_kernel(const __grid_const
 
   ptx::take_registers<kConsumerRegisters>();
   const int me = group - 1;
-  const int channel = block * kConvBlock + thread / 32 * 16 + thread % 32 / 4;  // and the one 8 above
-  const float* const slopes = p.bias + p.blocks * kConvBlock;
-  const float2 bias{p.bias[channel], p.bias[channel + 8]}, slope{slopes[channel], slopes[channel + 8]};
+  const float2 bias = channel_pair(p.bias, block), slope = channel_pair(p.bias + p.blocks * kConvBlock, block);
   const std::uint32_t offset = fragment_offset(thread);
   float d[128];
   ptx::barrier_wait(weights_full, 0);
@@ -108,26 +81,8 @@ __global__ void __launch_bounds__(kThreads, 1) forward_kernel(const __grid_const
     wgmma::commit();
     ptx::arrive(kTurn + (me ^ 1), 2 * kWarpgroup);
     wgmma::wait<0>();
-    ptx::sync(kAmong + me, kWarpgroup);  // the input has been read by all four warps: its place is free
-    const TileGrid::Tile tile = p.tiles.at(i);
-    if (p.keep_z) {
-      write_tile<T>(d, input + offset, bias, slope, None{});
-      ptx::fence_shared();
-      ptx::sync(kAmong + me, kWarpgroup);
-      if (thread == 0) {
-        ptx::store_box(p.z, input, block * kConvBlock, tile.x, tile.y, tile.n);
-        ptx::wait_stores_read();
-      }
-      ptx::sync(kAmong + me, kWarpgroup);
-    }
-    with_activation(p.activation, [&](auto function) { write_tile<T>(d, input + offset, bias, slope, function); });
-    ptx::fence_shared();
-    ptx::sync(kAmong + me, kWarpgroup);
-    if (thread == 0) {
-      ptx::store_box(p.y, input, block * kConvBlock, tile.x, tile.y, tile.n);
-      ptx::wait_stores_read();
-      ptx::barrier_arrive(empty + 8 * buffer);
-    }
+    finish_tile<T>(p, d, input, offset, kAmong + me, block, p.tiles.at(i), bias, slope);
+    if (thread == 0) ptx::barrier_arrive(empty + 8 * buffer);
   }
   if (thread == 0) ptx::wait_stores_done();
 }
@@ -147,11 +102,18 @@ auto kernel_for(int in) {
 }
 
 }  // namespace
+
+void launch_forward(ElementType element, int in, const ForwardParams& params, CUstream_st* stream) {
+  const int grid = std::max(1, std::min(params.tiles.count, multiprocessors() / params.blocks)) * params.blocks;
+  launch(element == ElementType::f16 ? kernel_for<__half>(in) : kernel_for<__nv_bfloat16>(in), "conv3x3",
+         dim3(static_cast<unsigned>(grid)), kThreads, kSharedBytes, params, stream);
+}
+
 }  // namespace conv
 
 void conv3x3(const ConvForward& c, CUstream_st* stream) {
   using namespace conv;
-  if (c.x.channels > kConvMostIn) fail("conv3x3: " + std::to_string(c.x.channels) + " input channels, at most 64");
+  if (c.x.channels > kConvMostIn) fail("conv3x3: " + std::to_string(c.x.channels) + " input channels, at most 192");
   ForwardParams params{};
   params.x = rim_map(c.x, c.element);
   params.y = tile_map(c.y, c.element);
@@ -160,12 +122,12 @@ void conv3x3(const ConvForward& c, CUstream_st* stream) {
   params.tiles = tile_grid(c.x);
   params.packed = static_cast<const std::byte*>(c.packed);
   params.blocks = conv_blocks(c.y.channels, kConvBlock);
+  params.in_blocks = conv_blocks(c.x.channels, kConvBlock);
+  params.bias = reinterpret_cast<const float*>(params.packed + params.blocks * params.in_blocks * kWeightBytes);
   params.activation = c.activation;
-  params.bias = reinterpret_cast<const float*>(params.packed + params.blocks * kWeightBytes);
-  const int grid = std::max(1, std::min(params.tiles.count, multiprocessors() / params.blocks)) * params.blocks;
-  launch(c.element == ElementType::f16 ? kernel_for<__half>(c.x.channels) : kernel_for<__nv_bfloat16>(c.x.channels),
-         "conv3x3", dim3(static_cast<unsigned>(params.tiles.count == 0 ? 0 : grid)), kThreads, kSharedBytes, params,
-         stream);
+  if (params.tiles.count == 0) return;
+  const auto launch_it = params.in_blocks == 1 ? launch_forward : launch_wide_forward;
+  launch_it(c.element, c.x.channels, params, stream);
 }
 
 }  // namespace reelgrad::cuda

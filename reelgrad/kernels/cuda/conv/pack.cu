@@ -22,15 +22,17 @@ __device__ float vector_element(const ConvVector& v, int i, int size) {
   return v.data == nullptr ? v.otherwise : load(v.data, v.element, v.count == 1 ? 0 : i);
 }
 
-// Eight input channels of one output channel and tap: unit u of row `row`, which counts taps and output channels.
+// Eight input channels of one output channel and tap: unit u of row `row`, which counts blocks of output channels, of
+// 64 input channels, taps, and the block's output channels.
 __device__ void pack_unit(const ConvPacking& job, ElementType element, int row, int u) {
   const ConvWeights& w = job.weights;
-  const int in_block = row % job.block, tap = row / job.block % kTaps, block = row / job.block / kTaps;
-  const int out = block * job.block + in_block;
+  const int in_blocks = conv_blocks(w.in, kConvBlock);
+  const int in_block = row % job.block, tap = row / job.block % kTaps, group = row / job.block / kTaps;
+  const int out = group / in_blocks * job.block + in_block, first_in = group % in_blocks * kConvBlock + u * kUnit;
   alignas(16) std::uint16_t values[kUnit];
 #pragma unroll
   for (int i = 0; i < kUnit; ++i) {
-    const int in = u * kUnit + i;
+    const int in = first_in + i;
     const bool inside = out < w.out && in < w.in;
     const float value = inside ? load(w.weight, w.element, out * w.out_step + in * w.in_step + tap * w.tap_step) : 0.f;
     values[i] = narrowed(value, element);
@@ -43,7 +45,7 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ 
   ptx::wait_for_earlier_kernels();
   const ConvPacking& job = p.job[blockIdx.y];
   const int blocks = conv_blocks(job.weights.out, job.block), padded = blocks * job.block;
-  const int rows = padded * kTaps, units = rows * kPixelUnits;
+  const int rows = padded * kTaps * conv_blocks(job.weights.in, kConvBlock), units = rows * kPixelUnits;
   const int first = static_cast<int>(blockIdx.x * kThreads + threadIdx.x),
             stride = static_cast<int>(gridDim.x) * kThreads;
   for (int i = first; i < units; i += stride) pack_unit(job, p.element, i / kPixelUnits, i % kPixelUnits);

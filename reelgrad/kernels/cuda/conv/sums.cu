@@ -4,6 +4,7 @@
 #include "reelgrad/kernels/cuda/conv/activation.h"
 #include "reelgrad/kernels/cuda/conv/elements.h"
 #include "reelgrad/kernels/cuda/conv/launch.h"
+#include "reelgrad/kernels/cuda/conv/tile.h"
 
 namespace reelgrad::cuda {
 namespace conv {
@@ -14,6 +15,7 @@ constexpr int kUnit = 8;  // channels of a thread: 16 bytes
 
 struct TopParams {
   ConvTopGradient top;
+  ConvPicture together;  // dy, where its channels lie as dz's do; else no data
 };
 
 __device__ float slope_of(const ConvVector& slope, int channel, int channels) {
@@ -30,26 +32,52 @@ struct UnitSums {
   float bias[kUnit] = {}, slope[kUnit] = {};
 };
 
-template <class Function>
-__device__ void unit_gradient(const ConvTopGradient& top, const float (&slopes)[kUnit], int n, int y, int x, int unit,
-                              UnitSums& sums, Function) {
+// Eight 16-bit elements that lie together.
+__device__ __forceinline__ void load_unit(const ConvPicture& picture, ElementType element, int n, int y, int x,
+                                          int unit, float (&values)[kUnit]) {
+  const uint4 bits =
+      *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(picture.data) + place(picture, n, y, x, unit));
+  const std::uint32_t pairs[kUnit / 2] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+  for (int i = 0; i < kUnit / 2; ++i) {
+    const float2 pair = element == ElementType::f16 ? parted<__half>(pairs[i]) : parted<__nv_bfloat16>(pairs[i]);
+    values[2 * i] = pair.x;
+    values[2 * i + 1] = pair.y;
+  }
+}
+
+// Gradients from anywhere.
+__device__ __forceinline__ void gather_unit(const ConvTopGradient& top, int n, int y, int x, int unit,
+                                            float (&values)[kUnit]) {
   const int squared = top.scale * top.scale;
-  alignas(16) std::uint16_t values[kUnit];
 #pragma unroll
   for (int i = 0; i < kUnit; ++i) {
     const int channel = unit * kUnit + i, sub = channel % squared;
-    float gradient = 0;
-    if (channel < top.channels) {
-      const std::int64_t row = std::int64_t{y} * top.scale + sub / top.scale;
-      const std::int64_t column = std::int64_t{x} * top.scale + sub % top.scale;
-      const float g = load(top.dy.data, top.dy.element,
-                           n * top.dy.image_step + channel / squared * top.dy.channel_step + row * top.dy.row_step +
-                               column * top.dy.column_step);
-      const float z = top.z.data == nullptr ? 0.f : load(top.z.data, top.element, place(top.z, n, y, x, unit) + i);
-      gradient = g * Function::derivative(z, slopes[i]);
-      sums.bias[i] += gradient;
-      if (std::is_same_v<Function, Slope> && !(z > 0)) sums.slope[i] += g * z;
-    }
+    const std::int64_t row = std::int64_t{y} * top.scale + sub / top.scale;
+    const std::int64_t column = std::int64_t{x} * top.scale + sub % top.scale;
+    values[i] = channel < top.channels ? load(top.dy.data, top.dy.element,
+                                              n * top.dy.image_step + channel / squared * top.dy.channel_step +
+                                                  row * top.dy.row_step + column * top.dy.column_step)
+                                       : 0.f;
+  }
+}
+
+template <class Function>
+__device__ __forceinline__ void unit_gradient(const TopParams& p, const float (&slopes)[kUnit], int n, int y, int x,
+                                              int unit, UnitSums& sums, Function) {
+  const ConvTopGradient& top = p.top;
+  float g[kUnit], z[kUnit] = {};
+  if (p.together.data != nullptr)
+    load_unit(p.together, top.element, n, y, x, unit, g);
+  else
+    gather_unit(top, n, y, x, unit, g);
+  if (top.z.data != nullptr) load_unit(top.z, top.element, n, y, x, unit, z);
+  alignas(16) std::uint16_t values[kUnit];
+#pragma unroll
+  for (int i = 0; i < kUnit; ++i) {
+    const float gradient = g[i] * Function::derivative(z[i], slopes[i]);
+    sums.bias[i] += gradient;
+    if (std::is_same_v<Function, Slope> && !(z[i] > 0)) sums.slope[i] += g[i] * z[i];
     values[i] = narrowed(gradient, top.element);
   }
   *reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(top.dz.data) + place(top.dz, n, y, x, unit)) =
@@ -73,7 +101,7 @@ __global__ void __launch_bounds__(kThreads) top_kernel(const __grid_constant__ T
     const std::int64_t row = pixel / top.dz.width;
     const int x = static_cast<int>(pixel - row * top.dz.width), y = static_cast<int>(row % top.dz.height);
     const int n = static_cast<int>(row / top.dz.height);
-    with_activation(top.activation, [&](auto function) { unit_gradient(top, slopes, n, y, x, unit, sums, function); });
+    with_activation(top.activation, [&](auto function) { unit_gradient(p, slopes, n, y, x, unit, sums, function); });
   }
   if (top.sums == nullptr) return;
 #pragma unroll
@@ -122,6 +150,17 @@ __global__ void __launch_bounds__(kSumGroups* kConvSumRow) sums_kernel(const __g
   *job.slope = all;
 }
 
+// dy as a picture, where it is one that can be read in units.
+ConvPicture as_picture(const ConvTopGradient& top) {
+  const ConvTensor& dy = top.dy;
+  const auto in_units = [](std::int64_t step) { return step % kUnit == 0; };
+  const bool together = dy.element == top.element && top.scale == 1 && dy.channel_step == 1 &&
+                        top.channels == top.dz.channels && in_units(dy.column_step) && in_units(dy.row_step) &&
+                        in_units(dy.image_step) && reinterpret_cast<std::uintptr_t>(dy.data) % 16 == 0;
+  if (!together) return {};
+  return {dy.data, top.dz.batch, top.dz.height, top.dz.width, top.channels, dy.column_step, dy.row_step, dy.image_step};
+}
+
 }  // namespace
 }  // namespace conv
 
@@ -129,7 +168,7 @@ void conv_top_gradient(const ConvTopGradient& top, CUstream_st* stream) {
   using namespace conv;
   require_channels("conv_top_gradient", top.channels, top.dz.channels);
   if (top.dz.channels % kUnit != 0) fail("conv_top_gradient: channels must be a multiple of 8");
-  launch(top_kernel, "conv_top_gradient", dim3(kConvTopSumRows), kThreads, 0, TopParams{top}, stream);
+  launch(top_kernel, "conv_top_gradient", dim3(kConvTopSumRows), kThreads, 0, TopParams{top, as_picture(top)}, stream);
 }
 
 void conv_add_sums(std::span<const ConvSums> sums, CUstream_st* stream) {

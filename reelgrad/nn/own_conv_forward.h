@@ -1,0 +1,34 @@
+// The way forward of a row.
+#pragma once
+#include <utility>
+
+#include "reelgrad/nn/own_conv_row.h"
+
+namespace reelgrad::own {
+
+class Forward {
+ public:
+  // Refers to both.
+  Forward(const Row& row, const Tensors& parameters) : row_(row), parameters_(parameters) {}
+
+  // `picture`: of the end, undefined where there is none.
+  torch::Tensor run(const torch::Tensor& input, const torch::Tensor& picture);
+
+  // Of a row with gradients, after run().
+  Kept take_kept() { return std::move(kept_); }
+
+ private:
+  bool shuffled(std::size_t i) const;
+  torch::Tensor taken(const torch::Tensor& input) const;
+  void pack(const torch::Tensor& like);
+  torch::Tensor run_layer(std::size_t i, const torch::Tensor& x, const torch::Tensor& picture);
+  torch::Tensor run_shuffled(std::size_t i, const torch::Tensor& x, const torch::Tensor& picture) const;
+  void keep(torch::Tensor result, torch::Tensor argument, std::size_t i);
+
+  const Row& row_;
+  const Tensors& parameters_;
+  Tensors packed_;
+  Kept kept_;
+};
+
+}  // namespace reelgrad::own
