@@ -222,7 +222,8 @@ void add_output(Arguments& args, const fs::path& output) {
 void try_encoder(const VideoWriterOptions& options, const EncoderPlan& plan) {
   const PendingFile file(options.output);
   Arguments args = encoder_command(options, plan, Timeline(options.fps).ticks_per_second(), file.path());
-  const Arguments moment{"-t", "0.1"};  // of what is taken along, too
+  // A moment of what is taken along, too; but past the frame, for some encoders never end that were given none.
+  const Arguments moment{"-t", fmt::format("{:.3f}", plan.kept.video_delay_s + 0.1)};
   args.insert(args.end() - 1, moment.begin(), moment.end());
   const OwnedPicture black(plan.written, options.width, options.height);
   EncoderProcess process(options, plan, args, {});
