@@ -199,6 +199,23 @@ TEST_F(ConvActGpuTest, ARowIsItsLayers) {
   }
 }
 
+TEST_F(ConvActGpuTest, InDeterministicModeGradientsOfARowAreThoseOfItsLayers) {
+  std::vector<ConvLayer> row{layer(3, 64, Activation::prelu, torch::kHalf),
+                             layer(64, 64, Activation::silu, torch::kHalf),
+                             layer(64, 12, Activation::none, torch::kHalf)};
+  for (ConvLayer& l : row) want_gradients(l);
+  const torch::Tensor x = picture(2, 3, 33, 21, torch::kHalf).set_requires_grad(true), dy = normal({2, 3, 66, 42});
+  at::globalContext().setDeterministicAlgorithms(true, true);
+  const torch::Tensor whole = conv3x3_row_shuffled(x, row, x, 2);
+  at::globalContext().setDeterministicAlgorithms(false, false);
+  const torch::Tensor y = conv3x3_row(conv3x3_row(x, {&row[0], 1}), {&row[1], 1});
+  const torch::Tensor by_layers = conv3x3_row_shuffled(y, {&row[2], 1}, x, 2);
+  EXPECT_TRUE(torch::equal(whole, by_layers));
+  const auto ours = gradients(whole, dy.to(torch::kHalf), x, row);
+  const auto theirs = gradients(by_layers, dy.to(torch::kHalf), x, row);
+  for (std::size_t g = 0; g < ours.size(); ++g) EXPECT_TRUE(torch::equal(ours[g], theirs[g])) << g;
+}
+
 TEST_F(ConvActGpuTest, AGraphReplaysNewWeights) {
   torch::NoGradGuard no_grad;
   ConvLayer l = layer(64, 64, Activation::prelu, torch::kHalf);
