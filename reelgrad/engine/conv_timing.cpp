@@ -20,6 +20,7 @@
 #include "reelgrad/train/trainer.h"
 
 namespace reelgrad {
+namespace conv_timing {
 namespace {
 
 using Work = std::function<void()>;
@@ -118,13 +119,7 @@ ConvTiming time_matrices(torch::ScalarType type, torch::Device device) {
           .torch_tflops = teraflops / seconds_of([&] { at::mm(a, b); })};
 }
 
-}  // namespace
-
-std::vector<ConvTiming> time_convolutions(const std::string& name) {
-  const torch::Device device = resolve_device(name);
-  if (!device.is_cuda()) throw Error(ErrorKind::no_device, "bench conv needs a CUDA card");
-  const c10::cuda::CUDAGuard guard(device);
-  at::globalContext().setBenchmarkCuDNN(true);
+std::vector<ConvTiming> time_all(torch::Device device) {
   constexpr torch::ScalarType kType = torch::kBFloat16;
   std::vector<ConvTiming> timings{time_matrices(kType, device)};
   std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
@@ -135,6 +130,17 @@ std::vector<ConvTiming> time_convolutions(const std::string& name) {
     timings.push_back(conv.both_ways());
   }
   return timings;
+}
+
+}  // namespace
+}  // namespace conv_timing
+
+std::vector<ConvTiming> time_convolutions(const std::string& name) {
+  const torch::Device device = resolve_device(name);
+  if (!device.is_cuda()) throw Error(ErrorKind::no_device, "bench conv needs a CUDA card");
+  const c10::cuda::CUDAGuard guard(device);
+  at::globalContext().setBenchmarkCuDNN(true);
+  return conv_timing::time_all(device);
 }
 
 }  // namespace reelgrad

@@ -1,5 +1,7 @@
 #include "reelgrad/nn/conv_act.h"
 
+#include <ATen/Context.h>
+
 #include "reelgrad/base/error.h"
 #include "reelgrad/nn/architecture_tools.h"
 #include "reelgrad/nn/own_conv.h"
@@ -35,6 +37,17 @@ torch::Tensor row_by_torch(torch::Tensor x, std::span<const ConvLayer> layers) {
   return x;
 }
 
+// Gradients of a row and of its layers differ in their last bits. Deterministic training promises the same whether
+// layers are run again (checkpointing) or not, so there a row is its layers.
+bool one_by_one(std::span<const ConvLayer> layers) {
+  return layers.size() > 1 && at::globalContext().deterministicAlgorithms();
+}
+
+torch::Tensor all_but_last(torch::Tensor x, std::span<const ConvLayer> layers) {
+  for (const ConvLayer& layer : layers.first(layers.size() - 1)) x = conv3x3_row(x, {&layer, 1});
+  return x;
+}
+
 }  // namespace
 
 torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
@@ -44,12 +57,14 @@ torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::Tensor& weigh
 }
 
 torch::Tensor conv3x3_row(const torch::Tensor& input, std::span<const ConvLayer> layers) {
+  if (one_by_one(layers)) return conv3x3_row(all_but_last(input, layers), layers.last(1));
   if (own_conv_takes(input, layers)) return own_conv(input, layers);
   return row_by_torch(input, layers);
 }
 
 torch::Tensor conv3x3_row_shuffled(const torch::Tensor& input, std::span<const ConvLayer> layers,
                                    const torch::Tensor& picture, int scale) {
+  if (one_by_one(layers)) return conv3x3_row_shuffled(all_but_last(input, layers), layers.last(1), picture, scale);
   const torch::Tensor& last = layers.back().weight;
   const bool fits = last.size(0) <= kOwnConvMostShuffled && last.size(1) <= kOwnConvMostShuffledIn;
   if (fits && own_conv_takes(input, layers)) return own_conv(input, layers, {.picture = picture, .scale = scale});

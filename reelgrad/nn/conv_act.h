@@ -22,7 +22,8 @@ struct ConvLayer {
 torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
                           Activation activation, const torch::Tensor& slope = {});
 
-// One after another, with fewer passes over memory on the way back: what goes forward has the same bits.
+// One after another, with fewer passes over memory on the way back: what goes forward has the same bits, and in
+// deterministic mode gradients have them too (the layers are then run by themselves).
 torch::Tensor conv3x3_row(const torch::Tensor& input, std::span<const ConvLayer> layers);
 
 // A row whose last layer, without activation, gives scale² values for each channel of `picture` [N, C, H, W], which is

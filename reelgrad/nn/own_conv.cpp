@@ -46,19 +46,20 @@ bool differentiated(const torch::Tensor& input, std::span<const ConvLayer> layer
          });
 }
 
-bool is_vector(const torch::Tensor& t, std::int64_t size) {
-  return !t.defined() || (t.is_cuda() && t.is_floating_point() && t.scalar_type() != torch::kDouble && t.dim() == 1 &&
-                          (t.size(0) == size || t.size(0) == 1) && t.is_contiguous());
+bool is_vector(const torch::Tensor& t, std::int64_t size, torch::Device device) {
+  return !t.defined() || (t.device() == device && t.is_floating_point() && t.scalar_type() != torch::kDouble &&
+                          t.dim() == 1 && (t.size(0) == size || t.size(0) == 1) && t.is_contiguous());
 }
 
-bool takes_layer(const ConvLayer& layer, std::int64_t in, bool last, bool gradients) {
+bool takes_layer(const ConvLayer& layer, std::int64_t in, torch::Device device, bool last, bool gradients) {
   const torch::Tensor& w = layer.weight;
   const std::int64_t out = w.size(0);
   const bool by_pixels = last && out % kUnit != 0;  // the kernel of few output channels
-  if (!w.is_cuda() || w.scalar_type() == torch::kDouble || w.size(1) != in) return false;
+  if (w.device() != device || !w.is_floating_point() || w.scalar_type() == torch::kDouble) return false;
+  if (w.dim() != 4 || w.size(1) != in || w.size(2) != 3 || w.size(3) != 3) return false;
   if (in > (gradients || by_pixels ? kConvBlock : kConvMostIn) || out > (gradients ? kConvBlock : kMostOut))
     return false;
-  if (w.size(2) != 3 || w.size(3) != 3 || !is_vector(layer.bias, out) || !is_vector(layer.slope, out)) return false;
+  if (!is_vector(layer.bias, out, device) || !is_vector(layer.slope, out, device)) return false;
   if (layer.bias.defined() && layer.bias.size(0) != out) return false;
   return out % kUnit == 0 || (by_pixels && layer.activation == Activation::none && out <= kOwnConvMostShuffled);
 }
@@ -155,7 +156,7 @@ bool own_conv_takes(const torch::Tensor& input, std::span<const ConvLayer> layer
   const bool gradients = differentiated(input, layers);
   std::int64_t in = input.size(1);
   for (const ConvLayer& layer : layers) {
-    if (!takes_layer(layer, in, &layer == &layers.back(), gradients)) return false;
+    if (!takes_layer(layer, in, input.device(), &layer == &layers.back(), gradients)) return false;
     in = layer.weight.size(0);
   }
   return true;
