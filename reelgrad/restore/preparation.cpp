@@ -10,6 +10,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
+#include "reelgrad/config/architectures.h"
 #include "reelgrad/kernels/conversion.h"
 #include "reelgrad/nn/weights.h"
 #include "reelgrad/restore/card_stream.h"
@@ -211,6 +212,16 @@ void check_options(const RestoreOptions& options, const NetworkInfo& info, const
   if (!info.noise_level) fail_usage(fmt::format("sigma: {} takes no noise level", arch));
   if (!(*options.sigma >= 0 && *options.sigma <= 255))
     fail_usage(fmt::format("sigma: {} (allowed: 0 to 255, in 8-bit codes)", *options.sigma));
+}
+
+std::optional<double> own_sigma(const NetworkSpec& spec) {
+  if (const auto found = spec.options.find("sigma"); found != spec.options.end()) return std::stod(found->second);
+  const ArchitectureEntry* entry = find_architecture(spec.arch);
+  if (entry == nullptr) return std::nullopt;
+  for (const ArchitectureOption& option : entry->options) {
+    if (option.name == "sigma") return std::stod(std::string(option.default_value));
+  }
+  return std::nullopt;
 }
 
 void place_network(Network& network, torch::Device device, torch::ScalarType type) {

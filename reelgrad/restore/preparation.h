@@ -17,6 +17,7 @@ struct Setup {
   NetworkSpec spec;
   RestoreOptions options;
   torch::ScalarType type = torch::kFloat32;
+  std::optional<double> sigma;          // the noise level, in 8-bit codes; none: it is in the network
   std::string weights_hash;             // of the network as it was loaded
   std::int64_t reserved_before = 0;     // bytes of the card that torch held when this began
   std::optional<int> measured_overlap;  // once it was needed
@@ -49,6 +50,10 @@ std::unique_ptr<Prepared> prepare_for(Setup& setup, const Wanted& wanted, const 
 
 // Throws usage naming the option.
 void check_options(const RestoreOptions& options, const NetworkInfo& info, const std::string& arch);
+
+// The noise level that such a network holds where no other is given, in 8-bit codes, as its options say it; nullopt:
+// they do not.
+std::optional<double> own_sigma(const NetworkSpec& spec);
 
 // A network's tensors on the device, floating ones in `type`, channels_last.
 void place_network(Network& network, torch::Device device, torch::ScalarType type);

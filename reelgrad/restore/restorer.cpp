@@ -81,6 +81,9 @@ struct Restorer::Impl {
     const torch::Device device = setup.options.device;
     check_options(setup.options, setup.info, spec.arch);
     setup.type = restoring_type(setup.options.precision, device);
+    setup.sigma = setup.options.sigma;
+    // With it in a channel from the start, a picture of levels needs no other graphs.
+    if (setup.info.noise_level && !setup.sigma) setup.sigma = own_sigma(spec);
     setup.reserved_before = reserved_bytes(device);
     setup.network->eval();
     if (setup.options.overlap_px == RestoreOptions::kMeasured) setup.weights_hash = weights_hash(*setup.network);
@@ -175,7 +178,7 @@ struct Restorer::Impl {
             .height = shape.height,
             .input = shape.input,
             .output = shape.output,
-            .noise_level = noise_map || setup.options.sigma.has_value()};
+            .noise_level = noise_map || setup.sigma.has_value()};
   }
 
   void check_call(const RestoreCall& call, const std::vector<MutableFrameView>& outs) const {
@@ -217,7 +220,7 @@ struct Restorer::Impl {
     if (call.sigma) {
       source.set_noise_level(to_tensor(*call.sigma, kFullRange, NetworkColor::gray, device(), {.dtype = setup.type}));
     } else {
-      source.set_noise_level(setup.options.sigma.value_or(0) / 255);
+      source.set_noise_level(setup.sigma.value_or(0) / 255);
     }
     const ScatterSpec spec{.format = outs.front().format,
                            .color = colors.write,

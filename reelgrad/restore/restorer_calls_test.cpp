@@ -40,7 +40,8 @@ std::string restored(Restorer& restorer, const RestoreCall& call) {
 TEST(RestorerCalls, AFrameIsTheSameInAnyOrderAndFromManyThreads) {
   const std::vector<OwnedPicture> clip = clip_of_noise(kYuv, 48, 32, 24);
   for (const int streams : {0, 3}) {
-    Restorer restorer(std::make_shared<FrameMixer>(5), NetworkSpec{.window = 5}, {.tile_px = 20, .streams = streams});
+    Restorer restorer(std::make_shared<FrameMixer>(5), NetworkSpec{.window = 5},
+                      {.tile_px = 20, .overlap_px = RestoreOptions::kExact, .streams = streams});
     std::vector<std::string> expected;
     for (int n = 0; n < 24; ++n) expected.push_back(restored(restorer, call_for(clip, n, 5)));
     EXPECT_NE(expected[3], expected[4]);
@@ -66,7 +67,8 @@ TEST(RestorerCalls, AFrameIsTheSameInAnyOrderAndFromManyThreads) {
 TEST(RestorerCalls, ANetworkOfAllFramesGivesItsWindow) {
   const std::vector<OwnedPicture> clip = clip_of_noise(VideoFormat{}, 20, 12, 3);
   for (const int tile : {0, 8}) {
-    Restorer restorer(std::make_shared<FrameReverser>(3), NetworkSpec{.window = 3}, {.tile_px = tile});
+    Restorer restorer(std::make_shared<FrameReverser>(3), NetworkSpec{.window = 3},
+                      {.tile_px = tile, .overlap_px = RestoreOptions::kExact});
     EXPECT_EQ(restorer.outputs(), 3);
     std::vector<OwnedPicture> outs;
     std::vector<MutableFrameView> views;
@@ -95,7 +97,8 @@ TEST(RestorerCalls, TheNoiseLevelIsANumberOrAPicture) {
     for (int x = 0; x < 20; ++x) view.planes[0].data[y * view.planes[0].stride_bytes + x] = static_cast<std::byte>(x);
   }
   for (const int tile : {0, 8}) {
-    Restorer any(std::make_shared<NoiseLevelShower>(), NetworkSpec{}, {.tile_px = tile, .sigma = 25.0});
+    Restorer any(std::make_shared<NoiseLevelShower>(), NetworkSpec{},
+                 {.tile_px = tile, .overlap_px = 0, .sigma = 25.0});
     RestoreCall with_map = call;
     with_map.sigma = map.view();
     const std::string shown = restored(any, with_map);

@@ -62,9 +62,10 @@ class RestorerLanesGpuTest : public testing::Test {
 TEST_F(RestorerLanesGpuTest, OneAndFourLanesGiveTheSameOfTwoHundredFrames) {
   const std::vector<OwnedPicture> clip = clip_of_noise(kYuv420, 160, 96, 200);
   for (const int tile : {0, 64}) {
-    Restorer one(compact_for_lanes(), NetworkSpec{}, {.device = kCard, .tile_px = tile, .streams = 1});
+    Restorer one(compact_for_lanes(), NetworkSpec{}, {.device = kCard, .tile_px = tile, .overlap_px = 8, .streams = 1});
     const std::vector<std::string> expected = restored_by(one, clip, 1);
-    Restorer four(compact_for_lanes(), NetworkSpec{}, {.device = kCard, .tile_px = tile, .streams = 4});
+    Restorer four(compact_for_lanes(), NetworkSpec{},
+                  {.device = kCard, .tile_px = tile, .overlap_px = 8, .streams = 4});
     for (int run = 0; run < 5; ++run) EXPECT_TRUE(restored_by(four, clip, 8) == expected) << tile << ", run " << run;
     EXPECT_EQ(four.streams(), 4);
   }
