@@ -13,6 +13,6 @@ def dynamic_metadata(settings, project):
     if not torch:
         sys.exit("reelgrad is built against the PyTorch of the environment that it goes into, and there is none: install "
                  "torch first (pip install torch==2.11.0 vapoursynth), then pip install --no-build-isolation .")
-    release = ".".join(torch.split(".")[:2])
+    release = torch.split("+")[0]
     version = re.search(r"project\(reelgrad VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
-    return {"version": version, "dependencies": [f"torch=={release}.*", "vapoursynth>=81"]}
+    return {"version": version, "dependencies": [f"torch=={release}", "vapoursynth>=81"]}

@@ -49,7 +49,8 @@ FrameRange segment_reach(std::int64_t n, std::int64_t frames, int window) {
   return {begin, std::min(frames, begin + window)};
 }
 
-Segment segment_of(std::int64_t n, std::int64_t frames, int window, WindowEnds ends, const BeginsScene& begins_scene) {
+WindowSegment segment_of(std::int64_t n, std::int64_t frames, int window, WindowEnds ends,
+                         const BeginsScene& begins_scene) {
   const FrameRange own = scene_within(n, segment_reach(n, frames, window), begins_scene);
   return {own, stand_ins(own.begin, window, own, ends)};
 }

@@ -24,7 +24,7 @@ std::vector<std::int64_t> window_frames(std::int64_t n, std::int64_t frames, int
 
 // A network that restores all of its window is given a clip in segments: they begin at multiples of the window and at
 // cuts, whatever frame is asked for, so that a frame is the same in any order.
-struct Segment {
+struct WindowSegment {
   FrameRange own;                    // the frames that it restores
   std::vector<std::int64_t> frames;  // what the network sees: own, and then what stands for frames beyond its end
 };
@@ -32,6 +32,7 @@ struct Segment {
 // The frames that decide about the segment of frame `n`: no other is in it.
 FrameRange segment_reach(std::int64_t n, std::int64_t frames, int window);
 
-Segment segment_of(std::int64_t n, std::int64_t frames, int window, WindowEnds ends, const BeginsScene& begins_scene);
+WindowSegment segment_of(std::int64_t n, std::int64_t frames, int window, WindowEnds ends,
+                         const BeginsScene& begins_scene);
 
 }  // namespace reelgrad

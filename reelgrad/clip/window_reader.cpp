@@ -72,7 +72,7 @@ std::vector<std::int64_t> WindowReader::choose(std::int64_t n) {
     restored_ = {n, n + 1};
     return window_frames(n, frames_, size_, options_.ends, begins);
   }
-  Segment segment = segment_of(n, frames_, size_, options_.ends, begins);
+  WindowSegment segment = segment_of(n, frames_, size_, options_.ends, begins);
   restored_ = {n, std::min(segment.own.end, range_.end)};
   return std::move(segment.frames);
 }

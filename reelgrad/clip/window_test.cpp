@@ -34,7 +34,7 @@ TEST(Window, ACutIsAnEnd) {
 }
 
 TEST(Window, SegmentsBeginAtMultiplesAndAtCuts) {
-  const Segment whole = segment_of(5, 10, 4, WindowEnds::repeat, kOneScene);
+  const WindowSegment whole = segment_of(5, 10, 4, WindowEnds::repeat, kOneScene);
   EXPECT_EQ(whole.own.begin, 4);
   EXPECT_THAT(whole.frames, ElementsAre(4, 5, 6, 7));
   EXPECT_THAT(segment_of(9, 10, 4, WindowEnds::repeat, kOneScene).frames, ElementsAre(8, 9, 9, 9));
@@ -102,7 +102,7 @@ TEST(Window, EverySegmentIsTheSameForAllItsFrames) {
   for_every_clip([](int n, const std::vector<int>& scenes, WindowEnds ends, const BeginsScene& begins) {
     for (const int window : {1, 2, 3, 4, 8}) {
       const std::int64_t frames = std::ssize(scenes);
-      const Segment segment = segment_of(n, frames, window, ends, begins);
+      const WindowSegment segment = segment_of(n, frames, window, ends, begins);
       ASSERT_TRUE(segment.own.begin <= n && n < segment.own.end);
       ASSERT_EQ(std::ssize(segment.frames), window);
       for (std::int64_t i = 0; i < window; ++i) {

@@ -85,7 +85,7 @@ std::shared_ptr<SharedSegments> ModelFilter::join(int n) {
 const VSFrame* ModelFilter::restore(int n, SharedSegments* shared, VSFrameContext* context, VSCore* core,
                                     const VSAPI* api) {
   const Inputs inputs = take(n, context, api);
-  const Segment segment = plan(n, inputs, api);
+  const WindowSegment segment = plan(n, inputs, api);
   if (!shared) return run(segment, inputs, context, core, api).front().release();
   const auto make = [&] {
     std::vector<FrameHandle> frames = run(segment, inputs, context, core, api);
@@ -123,7 +123,7 @@ ModelFilter::Input ModelFilter::take_one(int n, VSFrameContext* context, const V
   return {frame, picture, {format.input, format.width, format.height, {}, color, picture.get()}};
 }
 
-Segment ModelFilter::plan(int n, const Inputs& inputs, const VSAPI* api) const {
+WindowSegment ModelFilter::plan(int n, const Inputs& inputs, const VSAPI* api) const {
   const auto begins_scene = [&](std::int64_t i) {
     return arguments_.scene_cuts && (flag(inputs.at(i).frame.get(), "_SceneChangePrev", api) ||
                                      flag(inputs.at(i - 1).frame.get(), "_SceneChangeNext", api));
@@ -133,7 +133,7 @@ Segment ModelFilter::plan(int n, const Inputs& inputs, const VSAPI* api) const {
   return {{n, n + 1}, window_frames(n, frames, window(), arguments_.ends, begins_scene)};
 }
 
-std::vector<FrameHandle> ModelFilter::run(const Segment& segment, const Inputs& inputs, VSFrameContext* context,
+std::vector<FrameHandle> ModelFilter::run(const WindowSegment& segment, const Inputs& inputs, VSFrameContext* context,
                                           VSCore* core, const VSAPI* api) {
   RestoreJob job{.clip = "the clip"};
   for (const std::int64_t i : segment.frames) job.window.push_back({inputs.at(i).view, i});

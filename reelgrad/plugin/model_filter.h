@@ -90,10 +90,10 @@ class ModelFilter {
   int sigma_frame(std::int64_t n, const VSAPI* api) const;
   Inputs take(int n, VSFrameContext* context, const VSAPI* api) const;
   Input take_one(int n, VSFrameContext* context, const VSAPI* api) const;
-  Segment plan(int n, const Inputs& inputs, const VSAPI* api) const;
+  WindowSegment plan(int n, const Inputs& inputs, const VSAPI* api) const;
   // The segment's own frames.
-  std::vector<FrameHandle> run(const Segment& segment, const Inputs& inputs, VSFrameContext* context, VSCore* core,
-                               const VSAPI* api);
+  std::vector<FrameHandle> run(const WindowSegment& segment, const Inputs& inputs, VSFrameContext* context,
+                               VSCore* core, const VSAPI* api);
   // A frame to be restored, with these properties or none.
   GpuOutput::Made make_frame(const VSFrame* props, VSCore* core, const VSAPI* api) const;
   void finish(VSFrame* frame, const ColorProps& color, VSCore* core, const VSAPI* api) const;
