@@ -60,7 +60,7 @@ class Wheel(ProgramTest):
         environment = {**os.environ, "PYTHONPATH": str(SOURCE / "cmake")}
         done = subprocess.run([sys.executable, *ask], capture_output=True, text=True, env=environment, check=True)
         told = eval(done.stdout)
-        self.assertEqual(told["dependencies"], ["torch==" + ".".join(torch.__version__.split(".")[:2]) + ".*", "vapoursynth>=81"])
+        self.assertEqual(told["dependencies"], ["torch==" + torch.__version__.split("+")[0], "vapoursynth>=81"])
         self.assertIn(told["version"], self.run_program("--version").stdout)
 
         done = subprocess.run([sys.executable, "-S", *ask], capture_output=True, text=True, env=environment)  # no site-packages
