@@ -2,7 +2,7 @@
 
 --make FILE         writes the network's weights and ends
 --variant eager     half precision (float32 on the CPU), channels_last
---variant compile   the same through torch.compile(mode="max-autotune")
+--variant compile   the same through torch.compile(mode="max-autotune-no-cudagraphs")
 --variant network   eager, the network alone on a tensor that stays where it is
 
 On a card frames cross through pinned memory, in turns on two streams, and colour is converted there, inside of what is

@@ -115,7 +115,7 @@ class ApplyBench {
     request.model = model;
     const std::vector<std::pair<std::string, std::string>> peers{
         {"eager", "PyTorch eager, channels_last, pinned copies"},
-        {"compile", "torch.compile(max-autotune), pinned copies"},
+        {"compile", "torch.compile(max-autotune-no-cudagraphs), pinned copies"},
         {"network", "PyTorch eager, the network alone"}};
     std::vector<double> ours, first;
     std::vector<std::vector<double>> theirs(peers.size());

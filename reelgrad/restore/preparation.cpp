@@ -236,6 +236,7 @@ void place_network(Network& network, torch::Device device, torch::ScalarType typ
 
 std::int64_t reserved_bytes(torch::Device device) {
   if (!device.is_cuda()) return 0;
+  at::globalContext().lazyInitDevice(device.type());  // before its first tensor, the allocator knows no card
   constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   return c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).reserved_bytes[kAll].current;
 }

@@ -84,7 +84,9 @@ class ArchitectureGpuTest : public testing::TestWithParam<const Architecture*> {
     const LossMeter::Reading losses = LossMeter::read(setup.meter.state().cpu());
     EXPECT_EQ(losses.steps, kSteps);
     EXPECT_EQ(losses.first_bad, -1) << losses.first_bad_value;
-    EXPECT_EQ(Updater::read(setup.updater.counters().cpu()).updates, kSteps);
+    const UpdateCounters counters = Updater::read(setup.updater.counters().cpu());
+    EXPECT_EQ(counters.updates + counters.skipped, kSteps);
+    EXPECT_GT(counters.updates, counters.skipped);  // fp16 may have to find its scale
     return setup.state();
   }
 
