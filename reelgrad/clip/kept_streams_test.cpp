@@ -24,7 +24,7 @@ class Film : public testing::Test {
                   "-i",
                   "sine=d=2.5",
                   "-itsoffset",
-                  "0.5",
+                  "0.48",
                   "-f",
                   "lavfi",
                   "-i",

@@ -220,7 +220,9 @@ TEST_F(EngineTest, ASessionIsPreparedForAFormatAndObeysItsRequest) {
   RestoreRequest asked = restore_request(result.run_folder);
   ColorProps color;
   const std::string plain = picture(asked, &color);
-  EXPECT_EQ(color, (ColorProps{.matrix = 6, .range = 0, .chroma_location = 0}));
+  EXPECT_EQ(color.matrix, 6);
+  EXPECT_EQ(color.range, 0);
+  EXPECT_EQ(color.chroma_location, 0);
   RestoreRequest other = asked;
   other.strength = 0;
   EXPECT_NE(picture(other), plain);

@@ -7,7 +7,7 @@ FOLDER/output.safetensors ("output" in evaluation; in training and float64 "grad
 weights; "output_of_theirs") and FOLDER/theirs.safetensors, spandrel's network with random weights of its own.
 --renames: spandrel's keys are not the file's.
 SCRIPT.py: its network(state) makes the module, and says its scale, in the place of spandrel.
---large: gradients in float32, and without the random weights of its own.
+--large: without the random weights of its own.
 """
 import json
 import pathlib
@@ -21,11 +21,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 def output_of(network, image):
     with torch.no_grad():
-        return network.eval()(image).contiguous()
+        return network(image).contiguous()
 
 
 def counted_output(network, image):
     """And its operations. spandrel's SPAN merges its kernels in every forward: no work of the network's."""
+    network.eval()  # some merge their kernels now
     mergers = [module for module in network.modules() if hasattr(module, "update_params")]
     with FlopCounterMode(display=False) as counter:
         output = output_of(network, image)
@@ -74,12 +75,11 @@ def main(folder, how, large):
 
     for parameter in network.parameters():
         parameter.requires_grad_(True)
-    kind = torch.float32 if large else torch.float64
-    network.to(kind).train()
+    network.double().train()
     for module in network.modules():
         if type(module).__name__ == "DropPath":
             module.eval()
-    (network(inputs["input"].to(kind)) * inputs["weights"].to(kind)).sum().backward()
+    (network(inputs["input"].double()) * inputs["weights"].double()).sum().backward()
     for key, parameter in network.named_parameters():
         if parameter.grad is not None:
             results["gradient." + key] = parameter.grad.contiguous()
@@ -88,7 +88,7 @@ def main(folder, how, large):
         with torch.no_grad():
             for parameter in network.parameters():
                 parameter.add_(torch.randn_like(parameter), alpha=0.03)
-        results["output_of_theirs"] = output_of(network, inputs["input"])
+        results["output_of_theirs"] = output_of(network.eval(), inputs["input"])
         theirs = {file_key(key, given): value.clone().contiguous() for key, value in network.state_dict().items()}
         safetensors.torch.save_file(theirs, folder / "theirs.safetensors")
     safetensors.torch.save_file(results, folder / "output.safetensors")

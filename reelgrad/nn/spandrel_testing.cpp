@@ -45,11 +45,10 @@ double largest_distance(const torch::Tensor& a, const torch::Tensor& b) {
 }
 
 // In the mode that the network is in.
-void expect_gradients(Network& network, const TensorMap& inputs, const TensorMap& expected, torch::ScalarType type,
-                      double tolerance) {
-  network.to(type);
+void expect_gradients(Network& network, const TensorMap& inputs, const TensorMap& expected, double tolerance) {
+  network.to(torch::kFloat64);
   network.zero_grad();
-  (network.forward(inputs.at("input").to(type)) * inputs.at("weights").to(type)).sum().backward();
+  (network.forward(inputs.at("input").to(torch::kFloat64)) * inputs.at("weights").to(torch::kFloat64)).sum().backward();
   std::size_t compared = 0;
   for (const auto& item : network.named_parameters()) {
     const auto reference = expected.find(fmt::format("gradient.{}", item.key()));
@@ -117,8 +116,7 @@ void expect_agrees(const SpandrelCase& wanted, const std::string& how) {
   const auto trained = make_network(spec);
   load_strict(*trained, state_dict(*ours.network), "the weights");
   trained->train(!wanted.drops_paths);
-  expect_gradients(*trained, inputs, expected, wanted.large ? torch::kFloat32 : torch::kFloat64,
-                   wanted.gradient_tolerance);
+  expect_gradients(*trained, inputs, expected, wanted.gradient_tolerance);
 }
 
 }  // namespace

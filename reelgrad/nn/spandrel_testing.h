@@ -14,7 +14,7 @@ struct SpandrelCase {
   double gradient_tolerance = 1e-4;  // of a tensor's norm
   int extra_channels = 0;            // of the input, beside the colour's: a noise level map
   bool renames = false;              // spandrel gives the weights other keys than the file's
-  // Takes long: gradients are reckoned in float32, and what weights of the reference's own give is left to other cases.
+  // Takes long: what weights of the reference's own give is left to other cases.
   bool large = false;
   bool drops_paths = false;                   // at random in training: gradients are compared with every path kept
   std::map<std::string, std::string> untold;  // options of training that no file tells, for the gradients
