@@ -19,13 +19,16 @@ clip = clip.resize.Bicubic(64, 48)
 
 
 class Docs(ProgramTest):
+    def code_blocks(self, page):
+        return re.findall(r"^```(\w*)\n(.*?)^```", (SOURCE / page).read_text(), re.M | re.S)
+
     def run_page(self, page):
         model = self.trained_run()
         work = self.folder / "page"
         work.mkdir()
         env = {**os.environ, "CLIP": str(example_clip()), "MODEL": str(model), "PLUGIN": str(BUILD / "lib" / "libreelgrad_vs.so"),
                "PATH": f"{BUILD}/bin:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
-        for kind, code in re.findall(r"^```(\w*)\n(.*?)^```", (SOURCE / page).read_text(), re.M | re.S):
+        for kind, code in self.code_blocks(page):
             with self.subTest(page=page, code=code):
                 if kind == "sh":
                     done = subprocess.run(["bash", "-euo", "pipefail", "-c", code], cwd=work, env=env, capture_output=True,
@@ -47,8 +50,12 @@ class Docs(ProgramTest):
     def test_readme(self):
         self.run_page("README.md")
 
-    def test_readme_zh(self):
-        self.run_page("README.zh-CN.md")
+    def test_readme_zh_has_the_same_code(self):
+        """Apart from its comments."""
+        def code_of(page):
+            return [(kind, re.sub(r"\s*#.*", "", code)) for kind, code in self.code_blocks(page)]
+
+        self.assertEqual(code_of("README.zh-CN.md"), code_of("README.md"))
 
     def test_training(self):
         self.run_page("docs/training.md")
