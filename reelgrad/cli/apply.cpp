@@ -10,6 +10,7 @@
 #include "reelgrad/cli/common.h"
 #include "reelgrad/cli/made_of.h"
 #include "reelgrad/cli/restore_frames.h"
+#include "reelgrad/clip/encoder.h"
 #include "reelgrad/clip/timeline.h"
 #include "reelgrad/clip/video_writer.h"
 #include "reelgrad/clip/window_reader.h"
@@ -98,7 +99,7 @@ void check_arguments(ApplyArguments& arguments) {
 
 // Begins the output file: everything about it that ffmpeg might refuse is asked here.
 VideoWriter open_writer(ApplyArguments& arguments, const Script& script, const Clip& clip, FrameRange range,
-                        const RestorerSession& session) {
+                        RestorerSession& session) {
   const ClipInfo& info = clip.info();
   const Frame first = clip.frame(range.begin);
   VideoWriterOptions& options = arguments.writer;
@@ -106,7 +107,8 @@ VideoWriter open_writer(ApplyArguments& arguments, const Script& script, const C
   options.height = info.height * session.scale();
   options.fps = info.fps;
   options.source_format = info.format;
-  options.color = first.view().color;
+  session.output_color(first.view(), clip.name(), written_format(info.format, options.pixel_format), options.color)
+      .raise();
   options.sample_aspect = first.sample_aspect();
   options.kept = choose_kept(script, clip, range);
   options.kept.audio = !arguments.no_audio;

@@ -82,7 +82,7 @@ void add_restore_options(CLI::App& command, RestoreRequest& request) {
       ->type_name("N|auto|exact")
       ->default_str("auto");
   command.add_option("--streams", request.streams, "Frames that are restored at a time; 0: chosen")
-      ->check(CLI::Range(0, 64))
+      ->check(CLI::Range(0, 32))
       ->capture_default_str();
   command.add_option("--vram-mb", request.vram_mb, "Memory of the card to use at most, in MB; 0: what is free")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 24))

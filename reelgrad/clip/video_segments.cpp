@@ -40,6 +40,10 @@ std::string differences(const Json& was, const std::vector<std::pair<std::string
     if (before == value || (name == kCommand && !words.empty())) continue;
     words.push_back(fmt::format("{} was {}, is {}", name, in_short(before), in_short(value)));
   }
+  for (const auto& [name, value] : was.items()) {
+    const bool gone = std::none_of(is.begin(), is.end(), [&](const auto& pair) { return pair.first == name; });
+    if (gone) words.push_back(fmt::format("{} was {}, is \"\"", name, in_short(value.template get<std::string>())));
+  }
   return join(words, "; ");
 }
 

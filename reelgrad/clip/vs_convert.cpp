@@ -39,6 +39,7 @@ std::optional<VideoFormat> to_video_format(const VSVideoFormat& format) {
   }
   result.sample_type = format.sampleType == stFloat ? SampleType::floating : SampleType::integer;
   if (!result.is_float() && format.bitsPerSample > 16) return std::nullopt;
+  if (format.subSamplingW > 2 || format.subSamplingH > 2) return std::nullopt;  // VapourSynth knows up to 4
   result.bits = format.bitsPerSample;
   result.subsampling_w = format.subSamplingW;
   result.subsampling_h = format.subSamplingH;

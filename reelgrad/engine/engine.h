@@ -140,6 +140,9 @@ class RestorerSession {
   virtual Status prepare(const RestoreFormat& format) = 0;
   // Fills outputs() pictures of the prepared format. `color`: what they hold, fully decided; the same for all of them.
   virtual Status restore(const RestoreJob& job, const std::vector<MutableFrameView>& outs, ColorProps& color) = 0;
+  // What restore() will say that such a frame's pictures hold, in the format `output`: for a file's tags, before them.
+  virtual Status output_color(const FrameView& input, const std::string& clip, const VideoFormat& output,
+                              ColorProps& color) = 0;
   // `from`, of one plane and any format, at the size and in the format of `out`, by bicubic: a clip's alpha.
   virtual Status enlarge(const FrameView& from, const MutableFrameView& out) = 0;
   virtual std::string describe() const = 0;
@@ -250,7 +253,7 @@ class Engine {
   virtual Status time_convolutions(const std::string& device, std::vector<ConvTiming>& timings) = 0;
 };
 
-inline constexpr int kEngineVersion = 9;  // of this header's layout
+inline constexpr int kEngineVersion = 10;  // of this header's layout
 
 // Finds torch, checks its version, opens it and the engine, once a process. `sink` receives the engine's messages.
 // Throws no_device when torch or the engine cannot be opened, naming both paths and the remedy. Thread-safe.

@@ -74,6 +74,10 @@ class Session : public RestorerSession {
     });
   }
 
+  Status output_color(const FrameView& input, const std::string& clip, const VideoFormat& output,
+                      ColorProps& color) override {
+    return guarded([&] { color = restorer_.output_color(input, clip, output); });
+  }
   Status enlarge(const FrameView& from, const MutableFrameView& out) override {
     return guarded([&] { enlarge_plane(from, out); });
   }

@@ -25,7 +25,7 @@ constexpr std::int64_t kMostOut = 192;
 bool turned_off() {
   static const bool off = [] {
     const char* set = std::getenv("REELGRAD_CONV");
-    const std::string_view choice = set == nullptr ? "own" : set;
+    const std::string_view choice = set == nullptr || *set == '\0' ? "own" : set;
     if (choice != "own" && choice != "aten" && choice != "cudnn")
       fail_usage("REELGRAD_CONV: unknown \"" + std::string(choice) + "\" (known: own, aten, cudnn)");
     return choice != "own";

@@ -194,10 +194,15 @@ bool says_all_frames(const torch::jit::Module& module) {
   return module.hasattr("all_frames") && module.attr("all_frames").isBool() && module.attr("all_frames").toBool();
 }
 
-// A number that it says of itself, as `self.window = 5`; `otherwise` where it does not.
-int says_number(const torch::jit::Module& module, const char* name, int otherwise) {
-  if (!module.hasattr(name) || !module.attr(name).isInt()) return otherwise;
-  return static_cast<int>(module.attr(name).toInt());
+// A number that it says of itself, as `self.window = 5`; `least`, which no smaller one may be, where it does not.
+int says_number(const torch::jit::Module& module, const char* name, int least, const std::string& what) {
+  if (!module.hasattr(name) || !module.attr(name).isInt()) return least;
+  const std::int64_t number = module.attr(name).toInt();
+  constexpr std::int64_t kMost = 65536;
+  if (number < least || number > kMost) {
+    fail_usage(fmt::format("{}: self.{} is {}, allowed: {} to {}", what, name, number, least, kMost));
+  }
+  return static_cast<int>(number);
 }
 
 // Sets what pictures it takes: those of a multiple, or of one size alone. `stated`: the multiple that the options say,
@@ -273,7 +278,7 @@ void TorchScriptNetwork::train(bool on) {
 NetworkSpec torchscript_spec(const std::string& file) {
   NetworkSpec spec{.arch = "torchscript", .options = {{"file", file}}};
   const torch::jit::Module module = load_script(file, file);
-  spec.window = says_number(module, "window", 1);
+  spec.window = says_number(module, "window", 1, file);
   PictureShape shape{.window = spec.window, .all_frames = says_all_frames(module)};
   TorchScriptNetwork network(module, {}, file);
   network.eval();
@@ -303,7 +308,7 @@ std::shared_ptr<Network> make_torchscript(const NetworkSpec& spec) {
                    .size_multiple = std::stoi(spec.options.at("size_multiple")),
                    .receptive_radius_px = std::stoi(spec.options.at("receptive_radius_px")),
                    .all_frames = shape.all_frames,
-                   .fixed_px = says_number(module, "fixed_px", 0)};
+                   .fixed_px = says_number(module, "fixed_px", 0, what)};
   auto network = std::make_shared<TorchScriptNetwork>(std::move(module), info, what);
 
   network->eval();

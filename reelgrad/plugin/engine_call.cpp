@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "reelgrad/base/error.h"
 
@@ -48,7 +49,7 @@ void end_call() {
 void wait_for_calls() {
   Calls& all = calls();
   std::unique_lock lock(all.mutex);
-  all.ending = true;
+  if (std::exchange(all.ending, true)) return;          // registered once a session: the first to run has waited
   constexpr auto kPatience = std::chrono::seconds(60);  // a call that never ends must not keep the program
   all.changed.wait_for(lock, kPatience, [&] { return all.running == 0; });
 }

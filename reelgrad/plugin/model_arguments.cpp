@@ -22,7 +22,7 @@ const char* const kModelArguments =
 namespace {
 
 constexpr int kMostPixels = 65536;
-constexpr int kMostStreams = 64;
+constexpr int kMostStreams = 32;
 constexpr std::int64_t kMostMegabytes = std::int64_t{1} << 24;
 constexpr int kMostFrames = 4096;
 
@@ -30,8 +30,10 @@ void check_clip(const VSVideoInfo& info) {
   const bool constant = info.format.colorFamily != cfUndefined && info.width > 0 && info.height > 0;
   if (!constant) fail_usage("the clip's format or size varies, allowed: one format and size for all frames");
   if (!to_video_format(info.format)) {
-    fail_usage(fmt::format("the clip has {}-bit integer samples, allowed: 8 to 16 bits, half or float",
-                           info.format.bitsPerSample));
+    fail_usage(
+        fmt::format("the clip has {}-bit samples, subsampled by {}x{}, allowed: 8 to 16 bits, half or float, chroma "
+                    "of at least a quarter of each side",
+                    info.format.bitsPerSample, 1 << info.format.subSamplingW, 1 << info.format.subSamplingH));
   }
 }
 

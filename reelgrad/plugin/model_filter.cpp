@@ -84,6 +84,7 @@ std::shared_ptr<SharedSegments> ModelFilter::join(int n) {
 
 const VSFrame* ModelFilter::restore(int n, SharedSegments* shared, VSFrameContext* context, VSCore* core,
                                     const VSAPI* api) {
+  const EngineCall call(core, api);  // taking frames on the card is the engine's work, too
   const Inputs inputs = take(n, context, api);
   const WindowSegment segment = plan(n, inputs, api);
   if (!shared) return run(segment, inputs, context, core, api).front().release();
@@ -144,7 +145,6 @@ std::vector<FrameHandle> ModelFilter::run(const WindowSegment& segment, const In
   }
 
   const Ticket ticket(tickets_);
-  const EngineCall call(core, api);
   std::vector<FrameHandle> frames;
   std::vector<VSFrame*> own;
   std::vector<MutableFrameView> outs;

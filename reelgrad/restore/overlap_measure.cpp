@@ -107,14 +107,18 @@ std::string weights_hash(const Network& network) {
 }
 
 std::optional<int> known_overlap(const std::string& weights_hash) {
-  std::error_code error;
-  const fs::path file = file_of(weights_hash);
-  if (!fs::is_regular_file(file, error)) return std::nullopt;
-  const std::string text = read_file(file);
-  int overlap = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), overlap);
-  if (problem != std::errc() || overlap < 0) return std::nullopt;
-  return overlap;
+  try {
+    const fs::path file = file_of(weights_hash);
+    if (!fs::is_regular_file(file)) return std::nullopt;
+    const std::string text = read_file(file);
+    int overlap = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), overlap);
+    constexpr int kMost = 4096;
+    if (problem == std::errc() && overlap >= 0 && overlap <= kMost) return overlap;
+  } catch (const std::exception& error) {  // it is measured again
+    log::debug(fmt::format("the overlap of tiles cannot be looked up: {}", error.what()));
+  }
+  return std::nullopt;
 }
 
 void keep_overlap(const std::string& weights_hash, int overlap_px) {

@@ -261,16 +261,20 @@ struct Restorer::Impl {
     }
   }
 
+  ColorPlan colors_of(const FrameView& view, const std::string& clip, std::int64_t frame,
+                      const VideoFormat& output) const {
+    const ColorSpec in = resolve_color(view.format, view.color, view.height, setup.options.overrides, clip, frame);
+    const int out_height = view.height * setup.info.scale;
+    return plan_colors(setup.spec.color, setup.info.scale, view.format, in, view.color, output, out_height);
+  }
+
   ColorProps restore(const RestoreCall& call, const std::vector<MutableFrameView>& outs) {
     check_call(call, outs);
     const CardContext context(device());
     const RestoreFrame& middle = call.window[call.window.size() / 2];
     const FrameView& view = middle.view;
-    const ColorSpec in =
-        resolve_color(view.format, view.color, view.height, setup.options.overrides, call.clip, call.frame);
     const MutableFrameView& out = outs.front();
-    const ColorPlan colors =
-        plan_colors(setup.spec.color, setup.info.scale, view.format, in, view.color, out.format, out.height);
+    const ColorPlan colors = colors_of(view, call.clip, call.frame, out.format);
     with_prepared(wanted_of({view.format, view.width, view.height, out.format}, call.sigma.has_value()),
                   [&](Prepared& ready) {
                     ready.lanes->with_one([&](Lane& lane) { restore_on(ready, lane, call, colors, outs); });
@@ -327,6 +331,10 @@ void Restorer::restore(std::span<const FrameView> window, const std::string& nam
 
 torch::Tensor Restorer::run(const torch::Tensor& input) {
   return impl_->run(input);
+}
+
+ColorProps Restorer::output_color(const FrameView& input, const std::string& clip, const VideoFormat& output) const {
+  return impl_->colors_of(input, clip, 0, output).written;
 }
 
 NetworkInfo Restorer::info() const {

@@ -77,6 +77,9 @@ class Restorer {
   // that restore all frames) on the device, not clamped: in the network's precision on a card, float32 on the CPU.
   torch::Tensor run(const torch::Tensor& input);
 
+  // What restore() will return for this frame, of a picture in this format. Throws usage as it does.
+  ColorProps output_color(const FrameView& input, const std::string& clip, const VideoFormat& output) const;
+
   NetworkInfo info() const;
   int outputs() const;  // pictures of a call
   int streams() const;

@@ -171,7 +171,7 @@ def errors():
     attempts = {
         'overlap is "-1", allowed: 0 to 65536 pixels, "auto" or "exact"': dict(overlap=-1),
         'overlap is "none"': dict(overlap="none"),
-        "streams is 65, allowed: 0 to 64": dict(streams=65),
+        "streams is 33, allowed: 0 to 32": dict(streams=33),
         "vram_mb is -1": dict(vram_mb=-1),
         "window is 5, allowed: 3": dict(spec="window=3", window=5),
         'window_ends is "wrap", allowed: "repeat" or "mirror"': dict(window_ends="wrap"),

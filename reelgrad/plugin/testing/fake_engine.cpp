@@ -132,6 +132,10 @@ class FakeSession : public RestorerSession {
     return {};
   }
 
+  Status output_color(const FrameView& input, const std::string&, const VideoFormat&, ColorProps& color) override {
+    color = input.color;
+    return {};
+  }
   Status enlarge(const FrameView& from, const MutableFrameView& out) override {
     paint(from, out, [&](int plane, int x, int y) { return read(from.planes[plane], from.format, x, y); });
     return {};
