@@ -36,11 +36,11 @@ void expect_agrees_without_noise(NetworkSpec spec, bool large = false) {
                                      "tscunet_reference.py");
 }
 
-TEST(TscunetReference, TwiceWithShiftedWindows) {
+TEST(TscunetReferenceSlow, TwiceWithShiftedWindows) {
   expect_agrees_without_noise(tscunet_spec(2, {{"blocks", "2"}}), /*large=*/true);
 }
 
-TEST(TscunetReference, GrayOnceWithoutAResidual) {
+TEST(TscunetReferenceSlow, GrayOnceWithoutAResidual) {
   expect_agrees_without_noise(tscunet_spec(1, {{"residual", "false"}, {"sigma", "true"}}, NetworkColor::gray));
 }
 
