@@ -9,14 +9,19 @@ def folder(name):
     return spec.submodule_search_locations[0] if spec and spec.submodule_search_locations else ""
 
 
-def torch_version():
+def torch_build():
+    """What torch's version.py says: "__version__" and "cuda"; nothing without torch."""
     torch = folder("torch")
-    return runpy.run_path(torch + "/version.py")["__version__"] if torch else ""
+    return runpy.run_path(torch + "/version.py") if torch else {}
+
+
+def torch_version():
+    return torch_build().get("__version__", "")
 
 
 if __name__ == "__main__":
     torch, vapoursynth, nvidia = folder("torch"), folder("vapoursynth"), folder("nvidia")
     if not torch or not vapoursynth:
         sys.exit(1)
-    version = runpy.run_path(torch + "/version.py")
-    print(torch, version["__version__"], version["cuda"] or "none", vapoursynth, nvidia or "none", sep=";")
+    build = torch_build()
+    print(torch, build["__version__"], build["cuda"] or "none", vapoursynth, nvidia or "none", sep=";")
