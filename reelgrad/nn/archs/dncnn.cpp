@@ -3,12 +3,12 @@
 // Source: "Beyond a Gaussian Denoiser: Residual Learning of Deep CNN for Image Denoising" (Zhang et al., 2017), and the
 // key layout and the start of weights of its authors' later implementation in PyTorch.
 #include <fmt/format.h>
-#include <torch/nn/modules/batchnorm.h>
 
 #include <string>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/nn/architecture_tools.h"
+#include "reelgrad/nn/norms.h"
 
 namespace reelgrad {
 namespace dncnn {
@@ -87,9 +87,8 @@ void Dncnn::add_hidden(int index) {
   const torch::NoGradGuard no_grad;
   norm->weight.uniform_(0.1, 1);
   register_at(*this, fmt::format("model.{}", key_of_conv(index, true) + 1), norm.ptr());
-  segments_.emplace_back([this, conv, norm](const Tensors& in) mutable {
-    return with_picture(at::relu(norm(conv3x3_act(in[0], conv, Activation::none))), in.back());
-  });
+  segments_.emplace_back(
+      [this, conv, norm](const Tensors& in) { return with_picture(conv_norm_relu(in[0], conv, norm), in.back()); });
 }
 
 NetworkInfo Dncnn::info() const {

@@ -4,13 +4,13 @@
 // its authors' implementation.
 #include <fmt/format.h>
 #include <torch/nn/init.h>
-#include <torch/nn/modules/batchnorm.h>
 
 #include <functional>
 #include <string>
 #include <utility>
 
 #include "reelgrad/nn/architecture_tools.h"
+#include "reelgrad/nn/norms.h"
 
 namespace reelgrad {
 namespace fastdvdnet {
@@ -46,7 +46,7 @@ class FastDvdnet : public Network {
 
  private:
   Step add_conv(const std::string& key, int in, int out);
-  Step add_norm(const std::string& key, int features);  // and the activation behind it
+  Step add_normed(const std::string& conv_key, const std::string& norm_key, const torch::nn::Conv2d& conv);
   Step add_pair(const std::string& key, int in, int out);
   Step add_first(const std::string& key, int out);
   Step add_down(const std::string& key, int in, int out);
@@ -91,32 +91,30 @@ Step FastDvdnet::add_conv(const std::string& key, int in, int out) {
   return [conv](const torch::Tensor& x) { return conv3x3_act(x, conv, Activation::none); };
 }
 
-Step FastDvdnet::add_norm(const std::string& key, int features) {
-  torch::nn::BatchNorm2d norm(features);
-  register_at(*this, key, norm.ptr());
-  return [norm](const torch::Tensor& x) mutable { return at::relu(norm(x)); };
+Step FastDvdnet::add_normed(const std::string& conv_key, const std::string& norm_key, const torch::nn::Conv2d& conv) {
+  const torch::nn::BatchNorm2d norm(conv->options.out_channels());
+  register_at(*this, conv_key, conv.ptr());
+  register_at(*this, norm_key, norm.ptr());
+  return [conv, norm](const torch::Tensor& x) { return conv_norm_relu(x, conv, norm); };
 }
 
 Step FastDvdnet::add_pair(const std::string& key, int in, int out) {
-  return chain({add_conv(key + ".convblock.0", in, out), add_norm(key + ".convblock.1", out),
-                add_conv(key + ".convblock.3", out, out), add_norm(key + ".convblock.4", out)});
+  return chain({add_normed(key + ".convblock.0", key + ".convblock.1", same_conv(in, out)),
+                add_normed(key + ".convblock.3", key + ".convblock.4", same_conv(out, out))});
 }
 
 Step FastDvdnet::add_first(const std::string& key, int out) {
   constexpr int kInner = kFrames * kFrameFeatures;
   const int in = kFrames * (options_.channels + 1);
-  torch::nn::Conv2d conv(torch::nn::Conv2dOptions(in, kInner, 3).padding(1).groups(kFrames));
-  register_at(*this, key + ".convblock.0", conv.ptr());
-  const Step each_frame = [conv](const torch::Tensor& x) mutable { return conv(x); };
-  return chain({each_frame, add_norm(key + ".convblock.1", kInner), add_conv(key + ".convblock.3", kInner, out),
-                add_norm(key + ".convblock.4", out)});
+  const torch::nn::Conv2d each_frame(torch::nn::Conv2dOptions(in, kInner, 3).padding(1).groups(kFrames));
+  return chain({add_normed(key + ".convblock.0", key + ".convblock.1", each_frame),
+                add_normed(key + ".convblock.3", key + ".convblock.4", same_conv(kInner, out))});
 }
 
 Step FastDvdnet::add_down(const std::string& key, int in, int out) {
-  torch::nn::Conv2d conv(torch::nn::Conv2dOptions(in, out, 3).padding(1).stride(2));
-  register_at(*this, key + ".convblock.0", conv.ptr());
-  const Step halve = [conv](const torch::Tensor& x) mutable { return conv(x); };
-  return chain({halve, add_norm(key + ".convblock.1", out), add_pair(key + ".convblock.3", out, out)});
+  const torch::nn::Conv2d halve(torch::nn::Conv2dOptions(in, out, 3).padding(1).stride(2));
+  return chain(
+      {add_normed(key + ".convblock.0", key + ".convblock.1", halve), add_pair(key + ".convblock.3", out, out)});
 }
 
 Step FastDvdnet::add_up(const std::string& key, int in, int out) {
@@ -131,8 +129,7 @@ UNet FastDvdnet::add_unet(const std::string& key) {
           .down2 = add_down(key + ".downc1", features * 2, features * 4),
           .up2 = add_up(key + ".upc2", features * 4, features * 2),
           .up1 = add_up(key + ".upc1", features * 2, features),
-          .out = chain({add_conv(key + ".outc.convblock.0", features, features),
-                        add_norm(key + ".outc.convblock.1", features),
+          .out = chain({add_normed(key + ".outc.convblock.0", key + ".outc.convblock.1", same_conv(features, features)),
                         add_conv(key + ".outc.convblock.3", features, options_.channels)})};
 }
 

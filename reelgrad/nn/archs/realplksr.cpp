@@ -9,6 +9,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/nn/architecture_tools.h"
+#include "reelgrad/nn/norms.h"
 
 namespace reelgrad {
 namespace realplksr {
@@ -111,7 +112,7 @@ torch::Tensor BlockImpl::forward(const torch::Tensor& x) {
   y = through_large_kernel(y);
   if (!attention_.is_empty()) y = y * conv3x3_act(y, attention_, Activation::sigmoid);
   y = refine_(y);
-  if (!group_norm_.is_empty()) y = group_norm_(y);
+  if (!group_norm_.is_empty()) y = group_norm(y, group_norm_);
   return x + y;
 }
 

@@ -11,6 +11,7 @@
 #include "reelgrad/base/error.h"
 #include "reelgrad/nn/architecture_tools.h"
 #include "reelgrad/nn/conv3xc.h"
+#include "reelgrad/nn/norms.h"
 
 namespace reelgrad {
 namespace temporalspan {
@@ -51,8 +52,8 @@ BlockImpl::BlockImpl(int features)
       third_norm_(register_module("norm3", torch::nn::GroupNorm(kGroups, features))) {}
 
 Tensors BlockImpl::forward(const torch::Tensor& x) {
-  const torch::Tensor inner = at::silu(first_norm_(first_(x)));
-  const torch::Tensor y = third_norm_(third_(at::silu(second_norm_(second_(inner)))));
+  const torch::Tensor inner = at::silu(group_norm(first_(x), first_norm_));
+  const torch::Tensor y = group_norm(third_(at::silu(group_norm(second_(inner), second_norm_))), third_norm_);
   return {(y + x) * (y.sigmoid() - 0.5), inner};
 }
 

@@ -32,7 +32,7 @@ class Conv3XC(nn.Module):
     def merge(self):
         """An affine map of pictures is known by what it makes of each channel's single pixel, and of nothing."""
         inputs = self.sk.in_channels
-        pictures = torch.zeros(inputs + 1, inputs, 5, 5, dtype=torch.float64)
+        pictures = torch.zeros(inputs + 1, inputs, 5, 5, dtype=torch.float64, device=self.sk.weight.device)
         for channel in range(inputs):
             pictures[channel, channel, 2, 2] = 1
         sk, conv = copy.deepcopy(self.sk).double(), copy.deepcopy(self.conv).double()

@@ -34,8 +34,8 @@ class Attention(nn.Module):
         height, width = x.shape[1:3]
         x = torch.roll(x, (-self.shift, -self.shift), (1, 2))
         # The side of the picture that each place of the shifted picture comes from: 1 for what was rolled over.
-        row_side = (torch.arange(height) >= height - self.shift).long()
-        column_side = (torch.arange(width) >= width - self.shift).long()
+        row_side = (torch.arange(height, device=x.device) >= height - self.shift).long()
+        column_side = (torch.arange(width, device=x.device) >= width - self.shift).long()
         side = windows((row_side[:, None] * 2 + column_side)[None, :, :, None]).squeeze(2)
         apart = side[:, :, None] != side[:, None]
         attended = self.attend(windows(x), apart.repeat(len(x), 1, 1)[:, None])
