@@ -1,20 +1,46 @@
 #include "reelgrad/nn/conv_act.h"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/kernels/prelu.h"
 #include "reelgrad/nn/architecture_tools.h"
 #include "reelgrad/nn/own_conv.h"
 
 namespace reelgrad {
 namespace {
 
+// v > 0 ? v : slope * v, in place of `z`, whose channels lie together.
+void apply_slopes(const torch::Tensor& z, const torch::Tensor& slope) {
+  const std::int64_t channels = z.size(1), pixels = z.numel() / channels;
+  const torch::Tensor slopes = slope.expand({channels}).contiguous();
+  const std::span by(slopes.const_data_ptr<float>(), static_cast<std::size_t>(channels));
+  auto* const values = z.mutable_data_ptr<float>();
+  constexpr std::int64_t kPixelsAtOnce = 1024;
+  at::parallel_for(0, pixels, kPixelsAtOnce, [&](std::int64_t begin, std::int64_t end) {
+    cpu::prelu(values + begin * channels, end - begin, by);
+  });
+}
+
+// Without gradients, the result of a convolution of float32 on the CPU: fresh memory for what follows it takes longer
+// than the multiplications do. Not while somebody listens to torch's operations (recording.h), who would not hear of
+// it.
+bool may_apply_slopes(const torch::Tensor& z, const torch::Tensor& slope) {
+  return !at::GradMode::is_enabled() && z.is_cpu() && z.scalar_type() == torch::kFloat &&
+         slope.scalar_type() == torch::kFloat && z.numel() > 0 && z.is_contiguous(torch::MemoryFormat::ChannelsLast) &&
+         !at::hasThreadLocalCallbacks();
+}
+
 torch::Tensor activated(const torch::Tensor& z, const ConvLayer& layer) {
   switch (layer.activation) {
     case Activation::none:
       return z;
     case Activation::prelu:
-      return at::prelu(z, layer.slope);
+      if (!may_apply_slopes(z, layer.slope)) return at::prelu(z, layer.slope);
+      apply_slopes(z, layer.slope);
+      return z;
     case Activation::relu:
       return at::relu(z);
     case Activation::leaky_relu:

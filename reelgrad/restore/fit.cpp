@@ -88,6 +88,12 @@ std::int64_t bytes_needed(const FitRequest& request, const AreaPlan& area, int l
   return lane * lanes + packed_bytes(request.input, area.width, area.height) * pictures;
 }
 
+int host_lanes(std::int64_t pixels, int threads) {
+  constexpr std::int64_t kMostPixels = 1920 * 1080;
+  const std::int64_t most = std::min(kMostHostLanes, threads);
+  return static_cast<int>(std::clamp<std::int64_t>(kMostPixels / std::max<std::int64_t>(pixels, 1), 1, most));
+}
+
 Fit fit_area(const FitRequest& request) {
   const int wanted = request.streams > 0 ? request.streams : kDefaultLanes;
   if (request.sizes.keep > 0) {

@@ -45,5 +45,11 @@ int kept_pictures(const NetworkInfo& info, int lanes);
 
 inline constexpr int kSmallestTilePx = 32;  // smaller ones would spend nearly all their work on what is around them
 inline constexpr int kDefaultLanes = 3;     // one uploads, one computes, one downloads
+inline constexpr int kMostHostLanes = 4;
+
+// On the CPU, whose memory is not counted, of pictures (or tiles) of so many pixels: several at a time, each on its
+// share of the threads, which wait less for one another than when they share a picture; together no more pixels than
+// one of 1920x1080 has.
+int host_lanes(std::int64_t pixels, int threads);
 
 }  // namespace reelgrad

@@ -6,8 +6,11 @@
 
 namespace reelgrad {
 
-Lane::Lane(std::shared_ptr<const TileFunction> function, torch::Device device, bool capture)
-    : function_(std::move(function)), device_(device), captured_(function_, device, capture) {
+Lane::Lane(std::shared_ptr<const TileFunction> function, torch::Device device, bool capture, int host_threads)
+    : function_(std::move(function)),
+      device_(device),
+      host_threads_(host_threads),
+      captured_(function_, device, capture) {
   if (device.is_cuda()) stream_.emplace(device);
 }
 
@@ -16,7 +19,11 @@ Lane::~Lane() {
 }
 
 Lane::Turn::Turn(Lane& lane) : lane_(lane) {
-  if (lane.stream_) stream_.emplace(lane.stream_->get());
+  if (lane.stream_) {
+    stream_.emplace(lane.stream_->get());
+  } else {
+    threads_.emplace(lane.host_threads_);
+  }
 }
 
 Lane::Turn::~Turn() {

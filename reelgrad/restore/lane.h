@@ -8,6 +8,7 @@
 #include "reelgrad/restore/area_plan.h"
 #include "reelgrad/restore/captured_function.h"
 #include "reelgrad/restore/card_stream.h"
+#include "reelgrad/restore/host_threads.h"
 #include "reelgrad/restore/row_sink.h"
 #include "reelgrad/restore/row_window.h"
 #include "reelgrad/restore/tile_source.h"
@@ -18,14 +19,15 @@ namespace reelgrad {
 // thread at a time.
 class Lane {
  public:
-  Lane(std::shared_ptr<const TileFunction> function, torch::Device device, bool capture);
+  // `host_threads`: those that a picture is spread over on the CPU.
+  Lane(std::shared_ptr<const TileFunction> function, torch::Device device, bool capture, int host_threads);
   ~Lane();  // waits for the card
 
   // For pictures that are gone through like this, of tiles with `channels`. `output`: the format to write, of a card.
   void prepare(const AreaPlan& plan, int channels, const std::optional<VideoFormat>& output);
 
-  // While it lives the calling thread works on the lane's stream, without gradients; at its end what was queued has
-  // run. The thread's own card and context come back.
+  // While it lives the calling thread works on the lane's stream or with its threads, without gradients; at its end
+  // what was queued has run. The thread's own card and context come back.
   class Turn {
    public:
     explicit Turn(Lane& lane);
@@ -36,6 +38,7 @@ class Lane {
    private:
     Lane& lane_;
     std::optional<c10::cuda::CUDAStreamGuard> stream_;
+    std::optional<HostThreads> threads_;
     c10::InferenceMode inference_;
   };
 
@@ -54,6 +57,7 @@ class Lane {
   std::shared_ptr<const TileFunction> function_;
   torch::Device device_;
   std::optional<CardStream> stream_;  // of a card
+  int host_threads_;
   CapturedFunction captured_;
   AreaPlan plan_;
   int channels_ = 0;

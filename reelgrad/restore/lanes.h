@@ -1,4 +1,7 @@
 #pragma once
+#include <ATen/Parallel.h>
+
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -7,13 +10,14 @@
 
 namespace reelgrad {
 
-// Lanes that threads take turns with. Thread-safe.
+// Lanes that threads take turns with; on the CPU they share its threads. Thread-safe.
 class Lanes {
  public:
   Lanes(int count, const std::shared_ptr<const TileFunction>& function, torch::Device device, bool capture)
       : free_(static_cast<std::size_t>(count)) {
+    const int host_threads = std::max(1, at::get_num_threads() / count);
     for (int i = 0; i < count; ++i) {
-      lanes_.push_back(std::make_unique<Lane>(function, device, capture));
+      lanes_.push_back(std::make_unique<Lane>(function, device, capture, host_threads));
       free_.push(i);
     }
   }

@@ -1,5 +1,6 @@
 #include "reelgrad/restore/preparation.h"
 
+#include <ATen/Parallel.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
@@ -131,14 +132,21 @@ std::int64_t budget_of(const Setup& setup, std::int64_t less) {
   return static_cast<std::int64_t>(static_cast<double>(free) * kPlannedShare) - kLeftFree - less;
 }
 
+int lanes_asked_for(const Setup& setup, const Limits& limits) {
+  return limits.lanes > 0 ? limits.lanes : setup.options.streams;
+}
+
 // On the CPU, whose memory is not counted: all at once, or the tiles asked for.
-Fit fit_on_cpu(Setup& setup, const TileFunction& function, const Wanted& wanted, int keep) {
+Fit fit_on_cpu(Setup& setup, const TileFunction& function, const Wanted& wanted, int keep, const Limits& limits) {
   const auto plan = [&](const TileSizes& sizes) {
     return plan_area(setup.info, wanted.width, wanted.height, sizes, /*filling_pixels=*/0, /*in_bands=*/false);
   };
   AreaPlan area = plan({.keep = round_up(keep, setup.info.size_multiple)});
   if (!area.whole()) area = plan(tile_sizes(setup, function, keep));
-  return {std::move(area), std::max(1, setup.options.streams)};
+  const int asked = lanes_asked_for(setup, limits);
+  const std::int64_t pixels = std::int64_t{area.batch} * area.tile_height() * area.tile_width();
+  const int lanes = asked > 0 ? asked : host_lanes(pixels, at::get_num_threads());
+  return {std::move(area), lanes};
 }
 
 Fit fit_on_card(Setup& setup, const TileFunction& function, const Wanted& wanted, int keep, const Limits& limits,
@@ -154,7 +162,7 @@ Fit fit_on_card(Setup& setup, const TileFunction& function, const Wanted& wanted
                      .element_bytes = static_cast<int>(c10::elementSize(setup.type)),
                      .input = wanted.input,
                      .output = wanted.output,
-                     .streams = limits.lanes > 0 ? limits.lanes : setup.options.streams};
+                     .streams = lanes_asked_for(setup, limits)};
   {
     const CardStream stream(device);
     const c10::cuda::CUDAStreamGuard guard(stream.get());
@@ -182,7 +190,7 @@ std::unique_ptr<Prepared> build(Setup& setup, const Wanted& wanted, const Limits
   const std::shared_ptr<const TileFunction> function = make_function(setup, wanted);
   const int keep = limits.tile_px > 0 ? limits.tile_px : setup.options.tile_px;
   Fit fit = device.is_cuda() ? fit_on_card(setup, *function, wanted, keep, limits, less)
-                             : fit_on_cpu(setup, *function, wanted, keep);
+                             : fit_on_cpu(setup, *function, wanted, keep, limits);
   warn_of_tiles(setup, fit.area);
   auto prepared = std::make_unique<Prepared>();
   prepared->wanted = wanted;

@@ -156,7 +156,7 @@ struct Restorer::Impl {
                      : limits.tile_px > 0                ? std::min(limits.tile_px, longest)
                      : setup.options.tile_px > 0         ? std::min(setup.options.tile_px, longest)
                                                          : longest;
-    const bool lanes_left = device().is_cuda() && limits.lanes != 1 && (!prepared || prepared->lanes->count() > 1);
+    const bool lanes_left = limits.lanes != 1 && (!prepared || prepared->lanes->count() > 1);
     release();
     if (lanes_left) {
       limits.lanes = 1;
@@ -349,7 +349,7 @@ int Restorer::streams() const {
   const std::shared_lock lock(impl_->use);
   if (impl_->prepared) return impl_->prepared->lanes->count();
   const int asked = impl_->setup.options.streams;
-  return asked > 0 ? asked : impl_->device().is_cuda() ? kDefaultLanes : 1;
+  return asked > 0 ? asked : impl_->device().is_cuda() ? kDefaultLanes : kMostHostLanes;
 }
 
 torch::Device Restorer::device() const {

@@ -112,6 +112,14 @@ TEST(Fit, WholePicturesWhereTheyFitElseTiles) {
   EXPECT_LT(one.lanes, kDefaultLanes) << "whole pictures with fewer lanes rather than tiles with more";
 }
 
+TEST(Fit, OnTheCpuSmallPicturesAreRestoredSideBySide) {
+  EXPECT_EQ(host_lanes(640 * 360, 2), 2);
+  EXPECT_EQ(host_lanes(640 * 360, 16), kMostHostLanes);
+  EXPECT_EQ(host_lanes(1280 * 720, 16), 2);
+  EXPECT_EQ(host_lanes(1920 * 1080, 16), 1);
+  EXPECT_EQ(host_lanes(7680 * 4320, 16), 1);
+}
+
 TEST(Fit, A4320pPictureFitsIntoTwoGigabytes) {
   for (const int bits : {8, 16}) {
     FitRequest request = compact_request(7680, 4320, 2048);
