@@ -105,24 +105,27 @@ class ApplyBench {
   explicit ApplyBench(const ApplyBenchArguments& arguments)
       : arguments_(arguments), size_(size_of(arguments.size)), python_(bench_python(arguments.python)) {
     if (python_.empty()) fail("the PyTorch loops, which also make the network, need a Python with torch: --python");
-    write_file_atomically(folder_.path() / "apply_loop.py", example("apply_loop.py"));
+    for (const char* program : {"apply_loop.py", "plugin_loop.py"}) {
+      write_file_atomically(folder_.path() / program, example(program));
+    }
   }
 
   std::vector<BenchRow> rows() {
     const fs::path model = folder_.path() / "model.pth";
-    run_program({"--make", model.string()});
+    run_loop({"--make", model.string()});
     RestoreRequest request = arguments_.restore;
     request.model = model;
     const std::vector<std::pair<std::string, std::string>> peers{
         {"eager", "PyTorch eager, channels_last, pinned copies"},
         {"compile", "torch.compile(max-autotune-no-cudagraphs), pinned copies"},
         {"network", "PyTorch eager, the network alone"}};
-    std::vector<double> ours, first;
+    std::vector<double> ours, first, alone;
     std::vector<std::vector<double>> theirs(peers.size());
     for (int round = 0; round < arguments_.rounds; ++round) {
       measure_ours(request, ours, first);
+      alone.push_back(1 / measure_network());
       for (std::size_t i = 0; i < peers.size(); ++i) {
-        theirs[i].push_back(run_program({"--variant", peers[i].first}).at("fps"));
+        theirs[i].push_back(run_loop({"--variant", peers[i].first}).at("fps"));
       }
     }
     const std::string name = fmt::format("apply {} x2 {}, YUV420P8", arguments_.arch, arguments_.size);
@@ -130,7 +133,10 @@ class ApplyBench {
     for (std::size_t i = 0; i < peers.size(); ++i) {
       rows.push_back({name, peers[i].second, median(ours), median(theirs[i]), "fps"});
     }
+    rows.push_back(
+        {name, "reelgrad, the network alone on a tensor that stays there", median(ours), median(alone), "fps"});
     rows.push_back({"first frame, " + name, "", median(first), 0, "s"});
+    if (restores_on_cpu_) add_filter_rows(model, rows);
     return rows;
   }
 
@@ -147,20 +153,67 @@ class ApplyBench {
     session->restore({.window = {{frames[0].view(), 0}}, .clip = "noise"}, {out.mutable_view()}, color).raise();
     first.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     log::info(session->describe());
+    restores_on_cpu_ = session->describe().find("cpu") != std::string::npos;
     rates.push_back(Workers(*session, size_).frames_per_second(arguments_.seconds));
   }
 
-  nlohmann::json run_program(const std::vector<std::string>& words) const {
-    std::vector<std::string> argv{python_,      (folder_.path() / "apply_loop.py").string(),
-                                  "--arch",     arguments_.arch,
-                                  "--features", std::to_string(arguments_.features),
-                                  "--convs",    std::to_string(arguments_.convs),
-                                  "--width",    std::to_string(size_.width),
-                                  "--height",   std::to_string(size_.height),
-                                  "--seconds",  fmt::format("{}", arguments_.seconds)};
+  // Seconds a frame of the network alone, on a tensor that stays where it is.
+  double measure_network() const {
+    TimingRequest request{.arch = arguments_.arch,
+                          .device = arguments_.restore.device,
+                          .training = false,
+                          .width = size_.width,
+                          .height = size_.height};
+    if (arguments_.arch == "compact") {
+      request.options = {{"features", std::to_string(arguments_.features)},
+                         {"convs", std::to_string(arguments_.convs)}};
+    }
+    TimingResult result;
+    engine().time_network(request, result).raise();
+    return result.picture_seconds;
+  }
+
+  // The plugin beside vs-mlrt's for the CPU, in VapourSynth.
+  void add_filter_rows(const fs::path& model, std::vector<BenchRow>& rows) const {
+    const fs::path onnx = folder_.path() / "model.onnx";
+    engine().export_model({.model = model, .output = onnx, .height = size_.height, .width = size_.width}).raise();
+    const fs::path plugin = executable_path().parent_path().parent_path() / "lib/libreelgrad_vs.so";
+    for (const std::string format : {"YUV420P8", "RGBS"}) {
+      std::vector<double> ours, theirs;
+      for (int round = 0; round < arguments_.rounds; ++round) {
+        const nlohmann::json ort = run_filter(format, {"--filter", "ort", "--model", onnx.string()});
+        if (ort.contains("missing")) {
+          log::info(fmt::format("not beside vs-mlrt's filter: Python has no {}", ort["missing"].get<std::string>()));
+          return;
+        }
+        theirs.push_back(ort.at("fps"));
+        ours.push_back(
+            run_filter(format, {"--filter", "reelgrad", "--model", model.string(), "--plugin", plugin.string()})
+                .at("fps"));
+      }
+      rows.push_back({fmt::format("core.reelgrad.Model, {} x2 {}, {}", arguments_.arch, arguments_.size, format),
+                      "core.ort.Model (vs-mlrt)", median(ours), median(theirs), "fps"});
+    }
+  }
+
+  nlohmann::json run_filter(const std::string& format, std::vector<std::string> words) const {
+    words.insert(words.end(), {"--format", format});
+    return run_program("plugin_loop.py", words);
+  }
+
+  nlohmann::json run_loop(std::vector<std::string> words) const {
+    words.insert(words.end(), {"--arch", arguments_.arch, "--features", std::to_string(arguments_.features), "--convs",
+                               std::to_string(arguments_.convs)});
+    return run_program("apply_loop.py", words);
+  }
+
+  nlohmann::json run_program(const std::string& program, const std::vector<std::string>& words) const {
+    std::vector<std::string> argv{
+        python_,    (folder_.path() / program).string(), "--width",   std::to_string(size_.width),
+        "--height", std::to_string(size_.height),        "--seconds", fmt::format("{}", arguments_.seconds)};
     argv.insert(argv.end(), words.begin(), words.end());
     const ProcessResult result = run_process(argv, std::chrono::minutes(30));
-    if (result.exit_code != 0) fail_program("the PyTorch program", result);
+    if (result.exit_code != 0) fail_program(program, result);
     return result.out.empty() ? nlohmann::json() : nlohmann::json::parse(result.out);
   }
 
@@ -168,6 +221,7 @@ class ApplyBench {
   PictureSize size_;
   std::string python_;
   WorkFolder folder_{"bench"};
+  bool restores_on_cpu_ = false;
 };
 
 }  // namespace
@@ -178,7 +232,8 @@ void add_bench_apply(CLI::App& bench) {
   command->footer(
       "\nA network with weights of chance restores frames that lie in memory, on as many threads as a filter would "
       "have;\n"
-      "in turns with PyTorch loops that do the same with the same network. Medians of the rounds.");
+      "in turns with PyTorch loops that do the same with the same network; on the CPU the plugin also in turns with\n"
+      "vs-mlrt's for onnxruntime, both in VapourSynth, where Python has vapoursynth-mlrt-ort. Medians of the rounds.");
   command->add_option("--arch", arguments->arch, "compact, span or realplksr (the last two need spandrel)")
       ->check(CLI::IsMember({"compact", "span", "realplksr"}))
       ->capture_default_str();

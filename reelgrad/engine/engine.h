@@ -210,6 +210,8 @@ struct TimingRequest {
   std::map<std::string, std::string> options;
   std::string device = "auto";
   bool quick = false;             // less exact
+  bool training = true;           // else the picture alone is timed
+  int width = 0, height = 0;      // of the picture; 0: chosen
   std::filesystem::path weights;  // a .pth that is to hold the weights, for another program to time; empty: none
 };
 
@@ -253,7 +255,7 @@ class Engine {
   virtual Status time_convolutions(const std::string& device, std::vector<ConvTiming>& timings) = 0;
 };
 
-inline constexpr int kEngineVersion = 10;  // of this header's layout
+inline constexpr int kEngineVersion = 11;  // of this header's layout
 
 // Finds torch, checks its version, opens it and the engine, once a process. `sink` receives the engine's messages.
 // Throws no_device when torch or the engine cannot be opened, naming both paths and the remedy. Thread-safe.

@@ -194,6 +194,8 @@ TimingResult time_network(const TimingRequest& request) {
   NetworkSpec spec{.arch = request.arch, .scale = request.scale, .options = request.options};
   spec.window = find_architecture(request.arch)->window;
   TimingResult result = measured_sizes(device, request.quick);
+  if (request.width > 0) result.width = request.width;
+  if (request.height > 0) result.height = request.height;
   const NetworkInfo info = fresh_network(spec)->info();
   for (int* side : {&result.crop_px, &result.width, &result.height}) *side = up_to_multiple(*side, info.size_multiple);
   result.device = device.str();
@@ -203,7 +205,7 @@ TimingResult time_network(const TimingRequest& request) {
   if (!request.weights.empty()) write_start(spec, request.weights);
   const CardCacheGuard cache{device};
   const TimedStream stream(device);
-  time_step(spec, device, result);
+  if (request.training) time_step(spec, device, result);
   if (device.is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
   time_picture(spec, device, result);
   return result;
