@@ -9,25 +9,31 @@ torch::Tensor without_norm(torch::nn::Conv2d conv, const torch::Tensor& x) {
   return conv(x);
 }
 
+// Float32 or wider: for what is measured, and multiplied before it is rounded.
+torch::ScalarType wide_type(const torch::Tensor& like) {
+  return at::promote_types(like.scalar_type(), torch::kFloat32);
+}
+
 bool is_same_3x3(const torch::nn::detail::ConvNdOptions<2>& options) {
   const auto is = [](const auto& sizes, std::int64_t value) { return sizes->at(0) == value && sizes->at(1) == value; };
   return is(options.kernel_size(), 3) && is(options.stride(), 1) && is(options.dilation(), 1) && options.groups() == 1;
 }
 
-// The mean and the variance of each channel [N, C] in float32, and x less that mean in its own type. Half types cannot
+// The mean and the variance of each channel [N, C], and x less that mean in its own type. Half types cannot
 // hold sums of a picture's squares, and rounding is made up for: the mean that was taken is the rounded one.
 struct ChannelMoments {
   torch::Tensor mean, variance, centred;
 };
 
 ChannelMoments moments_of(const torch::Tensor& x) {
+  const torch::ScalarType wide = wide_type(x);
   const double pixels = static_cast<double>(x.size(2) * x.size(3));
-  const torch::Tensor mean = at::sum(x, {2, 3}, /*keepdim=*/false, torch::kFloat32) / pixels;
+  const torch::Tensor mean = at::sum(x, {2, 3}, /*keepdim=*/false, wide) / pixels;
   const torch::Tensor taken = mean.to(x.scalar_type());
   const torch::Tensor centred = x - taken.view({x.size(0), -1, 1, 1});
   const torch::Tensor left = mean - taken;
-  const torch::Tensor length = at::linalg_vector_norm(centred, 2, {2, 3}, /*keepdim=*/false, torch::kFloat32);
-  return {.mean = taken.to(torch::kFloat32), .variance = length.square() / pixels - left.square(), .centred = centred};
+  const torch::Tensor length = at::linalg_vector_norm(centred, 2, {2, 3}, /*keepdim=*/false, wide);
+  return {.mean = taken.to(wide), .variance = length.square() / pixels - left.square(), .centred = centred};
 }
 
 }  // namespace
@@ -41,7 +47,7 @@ torch::Tensor conv_norm_relu(const torch::Tensor& x, const torch::nn::Conv2d& co
     torch::nn::BatchNorm2d measured = norm;
     return at::relu(measured(y));
   }
-  const torch::Tensor wide = conv->weight.to(at::promote_types(conv->weight.scalar_type(), torch::kFloat32));
+  const torch::Tensor wide = conv->weight.to(wide_type(conv->weight));
   const torch::Tensor gain = norm->weight * (norm->running_var.to(wide.scalar_type()) + norm->options.eps()).rsqrt();
   const torch::Tensor weight = (wide * gain.view({-1, 1, 1, 1})).to(x.scalar_type());
   const torch::Tensor start = conv->bias.defined() ? conv->bias - norm->running_mean : -norm->running_mean;
@@ -66,8 +72,8 @@ torch::Tensor group_norm(const torch::Tensor& x, const torch::nn::GroupNorm& nor
   const torch::Tensor variance =
       (channels.variance.view({pictures, groups, -1}) + (means - mean).square()).mean(-1, /*keepdim=*/true);
   const torch::Tensor gain =
-      (variance + norm->options.eps()).rsqrt() * norm->weight.to(torch::kFloat32).view({groups, -1});
-  const torch::Tensor shift = at::addcmul(norm->bias.to(torch::kFloat32).view({groups, -1}), means - mean, gain);
+      (variance + norm->options.eps()).rsqrt() * norm->weight.to(mean.scalar_type()).view({groups, -1});
+  const torch::Tensor shift = at::addcmul(norm->bias.to(mean.scalar_type()).view({groups, -1}), means - mean, gain);
   const auto laid_out = [&](const torch::Tensor& values) {
     return values.to(x.scalar_type()).view({pictures, -1, 1, 1});
   };
