@@ -14,6 +14,7 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/config/architectures.h"
 #include "reelgrad/frames/color_props.h"
+#include "reelgrad/nn/host_threads.h"
 #include "reelgrad/nn/initialisation.h"
 #include "reelgrad/nn/recognition.h"
 #include "reelgrad/nn/torchscript.h"
@@ -252,6 +253,8 @@ NetworkSpec with_file_in(const fs::path& folder, NetworkSpec spec) {
 Model load_model(const std::filesystem::path& file) {
   if (is_torchscript(file)) return script_model(file);
   const std::string source = file.string();
+  // Each tensor is soon copied: threads wait for one another longer than that takes.
+  const HostThreads one_thread(1);
   WeightsFile stored = read_weights_logged(file);
   require_finite(stored.tensors, source);
   const auto ours = stored.metadata.find("reelgrad");

@@ -1,6 +1,5 @@
 #include "reelgrad/nn/onnx_export.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -9,6 +8,7 @@
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/frames/color_props.h"
+#include "reelgrad/nn/host_threads.h"
 #include "reelgrad/nn/recording.h"
 
 namespace reelgrad {
@@ -23,22 +23,11 @@ std::vector<InputSize> probed_sizes(const NetworkInfo& info) {
   return sizes;
 }
 
-// Small pictures are soon done; on a machine that does other things as well, waiting for threads takes far longer.
-class OneThread {
- public:
-  OneThread() { at::set_num_threads(1); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-  ~OneThread() { at::set_num_threads(threads_); }
-
- private:
-  int threads_ = at::get_num_threads();
-};
-
 std::vector<Recording> record_at(const Model& model, const std::vector<InputSize>& sizes, torch::ScalarType type) {
   const NetworkInfo info = model.network->info();
-  std::optional<OneThread> one_thread;
-  if (sizes.size() > 1) one_thread.emplace();
+  // Small pictures are soon done; on a machine that does other things as well, waiting for threads takes far longer.
+  std::optional<HostThreads> one_thread;
+  if (sizes.size() > 1) one_thread.emplace(1);
   std::vector<Recording> recordings;
   for (const InputSize& size : sizes) {
     const torch::Tensor input = torch::zeros({1, info.window * info.in_channels, size.height, size.width}, type);

@@ -5,10 +5,10 @@
 #include <memory>
 #include <optional>
 
+#include "reelgrad/nn/host_threads.h"
 #include "reelgrad/restore/area_plan.h"
 #include "reelgrad/restore/captured_function.h"
 #include "reelgrad/restore/card_stream.h"
-#include "reelgrad/restore/host_threads.h"
 #include "reelgrad/restore/row_sink.h"
 #include "reelgrad/restore/row_window.h"
 #include "reelgrad/restore/tile_source.h"

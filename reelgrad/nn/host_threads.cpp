@@ -1,4 +1,4 @@
-#include "reelgrad/restore/host_threads.h"
+#include "reelgrad/nn/host_threads.h"
 
 #include <ATen/Parallel.h>
 #include <omp.h>
