@@ -30,7 +30,7 @@ struct ApplyBenchArguments {
   int features = 64, convs = 16;
   double seconds = 5;
   int rounds = 3;
-  bool json = false;
+  bool ours_alone = false, json = false;
 };
 
 PictureSize size_of(const std::string& name) {
@@ -115,10 +115,11 @@ class ApplyBench {
     run_loop({"--make", model.string()});
     RestoreRequest request = arguments_.restore;
     request.model = model;
-    const std::vector<std::pair<std::string, std::string>> peers{
+    std::vector<std::pair<std::string, std::string>> peers{
         {"eager", "PyTorch eager, channels_last, pinned copies"},
         {"compile", "torch.compile(max-autotune-no-cudagraphs), pinned copies"},
         {"network", "PyTorch eager, the network alone"}};
+    if (arguments_.ours_alone) peers.clear();
     std::vector<double> ours, first, alone;
     std::vector<std::vector<double>> theirs(peers.size());
     for (int round = 0; round < arguments_.rounds; ++round) {
@@ -136,7 +137,7 @@ class ApplyBench {
     rows.push_back(
         {name, "reelgrad, the network alone on a tensor that stays there", median(ours), median(alone), "fps"});
     rows.push_back({"first frame, " + name, "", median(first), 0, "s"});
-    if (restores_on_cpu_) add_filter_rows(model, rows);
+    if (restores_on_cpu_ && !arguments_.ours_alone) add_filter_rows(model, rows);
     return rows;
   }
 
@@ -245,6 +246,7 @@ void add_bench_apply(CLI::App& bench) {
   command->add_option("--seconds", arguments->seconds, "A round")->capture_default_str();
   command->add_option("--rounds", arguments->rounds, "Rounds")->check(CLI::Range(1, 100))->capture_default_str();
   command->add_option("--python", arguments->python, "Python with PyTorch; default: the one beside torch");
+  command->add_flag("--ours-alone", arguments->ours_alone, "Without the peers");
   command->add_flag("--json", arguments->json, "Rows as JSON");
   command->add_option("--device", arguments->restore.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command->add_option("--precision", arguments->restore.precision, "auto, fp32, fp16 or bf16")->capture_default_str();
