@@ -28,7 +28,8 @@ ScheduleKind schedule_kind(const std::string& name) {
 
 }  // namespace
 
-Schedule::Schedule(const ScheduleConfig& config, double lr, std::int64_t steps)
+Schedule::Schedule(const ScheduleConfig& config, double lr, std::int64_t steps, std::int64_t first_step,
+                   std::int64_t steps_per_update)
     : milestones_(config.milestones),
       plan_{.kind = schedule_kind(config.name),
             .lr = lr,
@@ -40,6 +41,8 @@ Schedule::Schedule(const ScheduleConfig& config, double lr, std::int64_t steps)
             .steps = steps,
             .warmup_steps = config.warmup_steps,
             .milestones = milestones_.data(),
-            .milestone_count = static_cast<std::int64_t>(milestones_.size())} {}
+            .milestone_count = static_cast<std::int64_t>(milestones_.size()),
+            .first_step = first_step,
+            .steps_per_update = steps_per_update} {}
 
 }  // namespace reelgrad

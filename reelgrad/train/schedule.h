@@ -10,8 +10,9 @@ namespace reelgrad {
 // The learning rate by the configuration: learning_rate_at()'s plan for the host, which tells what the device computes.
 class Schedule {
  public:
-  // Throws usage for a name that is none.
-  Schedule(const ScheduleConfig& config, double lr, std::int64_t steps);
+  // Of updates at steps first_step, first_step + steps_per_update, … of `steps`. Throws usage for a name that is none.
+  Schedule(const ScheduleConfig& config, double lr, std::int64_t steps, std::int64_t first_step = 0,
+           std::int64_t steps_per_update = 1);
   Schedule(const Schedule&) = delete;  // the plan points into it
   Schedule& operator=(const Schedule&) = delete;
 
