@@ -77,7 +77,7 @@ void check_plane_weights(const Config& config, Source& source) {
 void check_loss(const Config& config, Source& source) {
   const LossConfig& loss = config.loss;
   const double sum = loss.l1 + loss.mse + loss.charbonnier + loss.huber + loss.ssim + loss.ms_ssim + loss.fft +
-                     loss.edge + loss.temporal;
+                     loss.edge + loss.temporal + loss.gan.weight;
   if (sum == 0) source.report("loss.charbonnier", "all weights of the loss are 0: nothing would be trained");
   if (sum > 0 && sum == loss.temporal) {
     source.report("loss.temporal",
@@ -89,64 +89,87 @@ void check_loss(const Config& config, Source& source) {
   check_plane_weights(config, source);
 }
 
-void check_optimizer(const OptimizerConfig& optimizer, Source& source) {
+// `section`: "optimizer", or the discriminator's.
+void check_optimizer(const OptimizerConfig& optimizer, const std::string& section, Source& source) {
   if (optimizer.nesterov && (optimizer.name != "sgd" || optimizer.momentum == 0)) {
-    source.report("optimizer.nesterov", "only for optimizer.name = \"sgd\" with a momentum");
+    source.report(section + ".nesterov", fmt::format("only for {}.name = \"sgd\" with a momentum", section));
   }
   if (optimizer.name == "schedule_free_adamw" && optimizer.beta1 == 0) {
-    source.report("optimizer.beta1", "0 leaves schedule_free_adamw without an average, allowed: above 0");
+    source.report(section + ".beta1", "0 leaves schedule_free_adamw without an average, allowed: above 0");
   }
   for (std::size_t i = 0; i < optimizer.groups.size(); ++i) {
     const double decay = optimizer.groups[i].weight_decay;
     if (decay < 0 && decay != -1) {
-      source.report(fmt::format("optimizer.groups[{}].weight_decay", i), fmt::format("{} is below 0", decay));
+      source.report(fmt::format("{}.groups[{}].weight_decay", section, i), fmt::format("{} is below 0", decay));
     }
   }
 }
 
 // Steps that a run does not reach: a shorter run of the same file may want that.
-void warn_of_what_comes_too_late(const Config& config, Source& source) {
-  const std::int64_t steps = config.run.steps;
+void warn_of_what_comes_too_late(const ScheduleConfig& schedule, const std::string& section, std::int64_t steps,
+                                 const std::string& optimizer, Source& source) {
   std::vector<std::int64_t> late;
-  std::ranges::copy_if(config.schedule.milestones, std::back_inserter(late),
+  std::ranges::copy_if(schedule.milestones, std::back_inserter(late),
                        [&](std::int64_t milestone) { return milestone >= steps; });
   if (!late.empty()) {
-    source.warn("schedule.milestones", fmt::format("{} {} never reached: the run ends at run.steps = {}",
-                                                   fmt::join(late, ", "), late.size() == 1 ? "is" : "are", steps));
+    source.warn(section + ".milestones",
+                fmt::format("{} {} never reached: the run ends at run.steps = {}", fmt::join(late, ", "),
+                            late.size() == 1 ? "is" : "are", steps));
   }
-  if (config.schedule.warmup_steps > steps) {
-    source.warn("schedule.warmup_steps",
-                fmt::format("{}, but the run ends at run.steps = {}: the learning rate never comes up to optimizer.lr",
-                            config.schedule.warmup_steps, steps));
+  if (schedule.warmup_steps > steps) {
+    source.warn(section + ".warmup_steps",
+                fmt::format("{}, but the run ends at run.steps = {}: the learning rate never comes up to {}.lr",
+                            schedule.warmup_steps, steps, optimizer));
   }
 }
 
-void check_schedule(const Config& config, Source& source) {
-  const ScheduleConfig& schedule = config.schedule;
+// `section` and `optimizer`: their names.
+void check_schedule(const ScheduleConfig& schedule, const std::string& section, double lr, const std::string& optimizer,
+                    std::int64_t steps, Source& source) {
   const auto& milestones = schedule.milestones;
   if (schedule.name == "multistep" && milestones.empty()) {
-    source.report("schedule.milestones",
-                  "missing: the steps at which the learning rate falls (schedule.name is \"multistep\")");
+    source.report(section + ".milestones",
+                  fmt::format("missing: the steps at which the learning rate falls ({}.name is \"multistep\")", section));
   }
   if (schedule.name != "multistep" && !milestones.empty()) {
-    source.report("schedule.milestones",
-                  fmt::format("only for schedule.name = \"multistep\", which is \"{}\"", schedule.name));
+    source.report(section + ".milestones",
+                  fmt::format("only for {}.name = \"multistep\", which is \"{}\"", section, schedule.name));
   }
   if (std::ranges::adjacent_find(milestones, std::greater_equal<>{}) != milestones.end()) {
-    source.report("schedule.milestones", fmt::format("{} do not rise", fmt::join(milestones, ", ")));
+    source.report(section + ".milestones", fmt::format("{} do not rise", fmt::join(milestones, ", ")));
   }
   if (schedule.name != "cosine" && schedule.name != "linear" && schedule.min_lr > 0) {
-    source.report("schedule.min_lr",
-                  fmt::format("only for schedule.name = \"cosine\" and \"linear\", which is \"{}\"", schedule.name));
+    source.report(section + ".min_lr",
+                  fmt::format("only for {}.name = \"cosine\" and \"linear\", which is \"{}\"", section, schedule.name));
   }
   if (schedule.name == "onecycle" && schedule.warmup_steps > 0) {
-    source.report("schedule.warmup_steps", "onecycle has a rise of its own: schedule.rise");
+    source.report(section + ".warmup_steps", fmt::format("onecycle has a rise of its own: {}.rise", section));
   }
-  warn_of_what_comes_too_late(config, source);
-  if (schedule.min_lr > config.optimizer.lr) {
-    source.report("schedule.min_lr",
-                  fmt::format("{} is above optimizer.lr = {}", schedule.min_lr, config.optimizer.lr));
+  warn_of_what_comes_too_late(schedule, section, steps, optimizer, source);
+  if (schedule.min_lr > lr) {
+    source.report(section + ".min_lr", fmt::format("{} is above {}.lr = {}", schedule.min_lr, optimizer, lr));
   }
+}
+
+// What is inherited has been looked at where it was given.
+void check_discriminator(const Config& config, Source& source) {
+  const GanConfig& gan = config.loss.gan;
+  const DiscriminatorConfig& discriminator = config.discriminator;
+  if (gan.weight == 0) return;
+  if (gan.kind == "hinge" && gan.label_smoothing > 0) {
+    source.report("loss.gan.label_smoothing", "hinge has no labels: allowed with it is 0");
+  }
+  if (discriminator.frames == 2 && config.loss.temporal == 0) {
+    source.report("discriminator.frames", "samples have two frames with loss.temporal only, which is 0");
+  }
+  if ((discriminator.init_iters / discriminator.iters + 1) * discriminator.iters > config.run.steps) {
+    source.report(written_one(source, {"discriminator.init_iters", "discriminator.iters", "run.steps"}),
+                  fmt::format("the network would not be updated once in run.steps = {}", config.run.steps));
+  }
+  if (source.has("discriminator.optimizer")) check_optimizer(discriminator.optimizer, "discriminator.optimizer", source);
+  if (!source.has("discriminator.schedule") && discriminator.optimizer.lr == config.optimizer.lr) return;
+  check_schedule(discriminator.schedule, "discriminator.schedule", discriminator.optimizer.lr,
+                 "discriminator.optimizer", config.run.steps, source);
 }
 
 void check_validation(const ValidationConfig& validation, Source& source) {
@@ -188,8 +211,9 @@ void check_rules(const Config& config, Source& source) {
   check_effective_batch(config, source);
   check_args(config.model, source);
   check_loss(config, source);
-  check_optimizer(config.optimizer, source);
-  check_schedule(config, source);
+  check_optimizer(config.optimizer, "optimizer", source);
+  check_schedule(config.schedule, "schedule", config.optimizer.lr, "optimizer", config.run.steps, source);
+  check_discriminator(config, source);
   check_validation(config.validation, source);
   check_pairs(config, source);
 }

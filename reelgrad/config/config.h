@@ -68,10 +68,19 @@ struct ModelConfig {
   std::map<std::string, std::string> args;     // what a module is made with
 };
 
+// The adversarial term: a discriminator learns beside the network what real pictures look like.
+struct GanConfig {
+  double weight = 0;             // 0: off
+  std::string net = "unet_sn";   // unet_sn | patch_vgg | patchgan
+  std::string kind = "vanilla";  // vanilla | lsgan | hinge | ragan | ralsgan
+  double label_smoothing = 0;    // real pictures are labelled 1 less this
+};
+
 // Weights of the terms, which are added; 0: off.
 struct LossConfig {
   double l1 = 0, mse = 0, charbonnier = 1, huber = 0;
   double ssim = 0, ms_ssim = 0, fft = 0, edge = 0, temporal = 0;
+  GanConfig gan;
   double charbonnier_eps = 1e-6;              // sqrt(d^2 + eps^2)
   double huber_delta = 1;                     // where the parabola turns into a line
   std::string edge_operator = "sobel";        // sobel | laplacian
@@ -114,6 +123,26 @@ struct ScheduleConfig {
   double end_divisor = 1e4;              // the last is the first over this
 };
 
+// The same keys for a discriminator; only the network's optimizer accumulates.
+struct DiscriminatorOptimizer : OptimizerConfig {};
+
+// The discriminator of loss.gan.
+struct DiscriminatorConfig {
+  int features = 64;                 // channels of its first layer
+  int scales = 1;                    // as many discriminators, each on pictures half as large
+  int layers = 3;                    // patchgan: those that halve
+  std::string norm = "batch";        // patchgan: batch | spectral | none
+  bool skips = true;                 // unet_sn
+  int frames = 1;                    // 2: it sees the two frames of a sample together (loss.temporal)
+  std::filesystem::path pretrained;  // start from this file; empty: random
+  std::int64_t iters = 1;            // steps between two updates of the network, which the discriminator all takes
+  std::int64_t init_iters = 0;       // steps at the start that train the discriminator alone
+  double r1 = 0;                     // gamma of the R1 penalty
+  std::int64_t patience = 2'000;     // steps until a lost balance is named
+  DiscriminatorOptimizer optimizer;  // what is not given is as in [optimizer]
+  ScheduleConfig schedule;           // and in [schedule]
+};
+
 struct EmaConfig {
   double decay = 0.999;    // 0: off
   bool warmup = true;      // decay is at most (1 + n) / (10 + n) after n updates
@@ -137,6 +166,7 @@ struct ValidationConfig {
   std::vector<PairsConfig> pairs;    // and folders of images, or
   std::string frames;                // a range of the training scripts ("0.8:"), which training then never sees
   std::int64_t every = 1'000;        // steps
+  std::string best_by = "psnr_rgb";  // psnr_rgb | psnr_y | ssim_rgb | ssim_y
 };
 
 struct CheckpointConfig {
@@ -151,6 +181,7 @@ struct Config {
   LossConfig loss;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
+  DiscriminatorConfig discriminator;
   EmaConfig ema;
   PrecisionConfig precision;
   MemoryConfig memory;

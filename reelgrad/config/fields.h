@@ -163,6 +163,24 @@ void fields(V& v, ModelConfig& c) {
 }
 
 template <class V>
+void fields(V& v, GanConfig& c) {
+  v(c.weight, {.key = "weight", .help = "of the term; 0: off", .min = 0, .max = 1e6});
+  v(c.net, {.key = "net",
+            .help = "discriminator: Real-ESRGAN's U-Net with spectral norm, ESRGAN's of VGG's kind (target crops of 128 "
+                    "or 256 pixels), or pix2pix's patches",
+            .choices = "unet_sn|patch_vgg|patchgan"});
+  v(c.kind, {.key = "kind",
+             .help = "vanilla: binary cross entropy; lsgan: squared distance from the labels; hinge; ragan and ralsgan: "
+                     "vanilla and lsgan of how much more real the ones are than the others on average (of a "
+                     "micro-batch)",
+             .choices = "vanilla|lsgan|hinge|ragan|ralsgan"});
+  v(c.label_smoothing, {.key = "label_smoothing",
+                        .help = "real pictures are labelled 1 less this for the discriminator; not with hinge",
+                        .min = 0,
+                        .max = 0.5});
+}
+
+template <class V>
 void fields(V& v, LossConfig& c) {
   const auto weight = [&](double& value, std::string_view key, std::string_view help) {
     v(value, {.key = key, .help = help, .min = 0, .max = 1e6});
@@ -179,6 +197,7 @@ void fields(V& v, LossConfig& c) {
   weight(c.temporal, "temporal",
          "weight of the mean absolute difference of the changes from frame to frame: samples are of two neighbours, "
          "frame_step apart");
+  v(c.gan, {.key = "gan", .help = "the adversarial term and its discriminator ([discriminator]): see below"});
   v(c.charbonnier_eps, {.key = "charbonnier_eps", .help = "Charbonnier's eps", .min = 0, .max = 1, .above_min = true});
   v(c.huber_delta,
     {.key = "huber_delta", .help = "where Huber's parabola ends", .min = 0, .max = 1e6, .above_min = true});
@@ -206,7 +225,7 @@ void fields(V& v, ParameterGroupConfig& c) {
 }
 
 template <class V>
-void fields(V& v, OptimizerConfig& c) {
+void rule_fields(V& v, OptimizerConfig& c) {
   v(c.name,
     {.key = "name",
      .help = "AdamW, Adam and SGD as PyTorch's, Lion as in its paper, Schedule-Free AdamW as in its authors' code",
@@ -227,6 +246,16 @@ void fields(V& v, OptimizerConfig& c) {
   v(c.clip_norm, {.key = "clip_norm", .help = "largest norm of the whole gradient; 0: off", .min = 0, .max = 1e9});
   v(c.clip_value,
     {.key = "clip_value", .help = "largest absolute value in the gradient; 0: off", .min = 0, .max = 1e9});
+}
+
+template <class V>
+void fields(V& v, DiscriminatorOptimizer& c) {
+  rule_fields(v, c);
+}
+
+template <class V>
+void fields(V& v, OptimizerConfig& c) {
+  rule_fields(v, c);
   v(c.accumulate, {.key = "accumulate",
                    .help = "micro-batches a step; the effective batch is data.batch times this",
                    .min = 1,
@@ -257,6 +286,50 @@ void fields(V& v, ScheduleConfig& c) {
                       .max = 1e9});
   v(c.end_divisor,
     {.key = "end_divisor", .help = "onecycle: the last one is the first over this", .min = 1, .max = 1e12});
+}
+
+template <class V>
+void fields(V& v, DiscriminatorConfig& c) {
+  v(c.features, {.key = "features", .help = "channels of the first layer", .min = 1, .max = 1'024});
+  v(c.scales, {.key = "scales",
+               .help = "so many discriminators, each on pictures half as large as the one before; their losses' mean "
+                       "counts",
+               .min = 1,
+               .max = 8});
+  v(c.layers, {.key = "layers", .help = "patchgan: layers that halve the picture", .min = 1, .max = 8});
+  v(c.norm, {.key = "norm",
+             .help = "patchgan: with batch norm a batch is never split for want of memory",
+             .choices = "batch|spectral|none"});
+  v(c.skips, {.key = "skips", .help = "unet_sn: connections from the way down to the way up"});
+  v(c.frames, {.key = "frames",
+               .help = "2: it sees the two frames of a sample together, channels one after the other; with loss.temporal "
+                       "only",
+               .unit = "frames",
+               .min = 1,
+               .max = 2});
+  v(c.pretrained,
+    {.key = "pretrained",
+     .help = "start from this discriminator: a file with the community's keys, a checkpoint or a run folder",
+     .default_text = "random weights"});
+  v(c.iters, {.key = "iters",
+              .help = "the network is updated at every so many steps, the discriminator at each",
+              .unit = "steps",
+              .min = 1,
+              .max = 10'000});
+  v(c.init_iters, {.key = "init_iters",
+                   .help = "so many steps at the start train the discriminator alone",
+                   .unit = "steps",
+                   .min = 0,
+                   .max = kMostSteps});
+  v(c.r1, {.key = "r1",
+           .help = "gamma of the R1 penalty, gamma / 2 times the squared gradient of D(real) by the picture; 0: off",
+           .min = 0,
+           .max = 1e6});
+  v(c.patience, {.key = "patience",
+                 .help = "a discriminator that dominates or guesses for so long is named in the log, with advice",
+                 .unit = "steps",
+                 .min = 1,
+                 .max = kMostSteps});
 }
 
 template <class V>
@@ -310,6 +383,9 @@ void fields(V& v, ValidationConfig& c) {
                .accepted = "a range a:b, a: or :b of frames or fractions such as 0.8:",
                .default_text = "none"});
   v(c.every, {.key = "every", .help = "steps between validations", .unit = "steps", .min = 1, .max = kMostSteps});
+  v(c.best_by, {.key = "best_by",
+                .help = "the measure by which the best checkpoint is chosen, over all frames",
+                .choices = "psnr_rgb|psnr_y|ssim_rgb|ssim_y"});
 }
 
 template <class V>
@@ -318,7 +394,8 @@ void fields(V& v, CheckpointConfig& c) {
   v(c.keep_last, {.key = "keep_last", .help = "checkpoints kept, and the best, always", .min = 1, .max = 1'000'000});
 }
 
-// Calls visitor.section(name, help, struct) for each.
+// Calls visitor.section(name, help, struct) for each, and visitor.section_like(name, struct, other name, other struct)
+// for those whose defaults are what another section before them holds.
 template <class V>
 void sections(V& v, Config& c) {
   v.section("run", "The run as a whole.", c.run);
@@ -327,6 +404,9 @@ void sections(V& v, Config& c) {
   v.section("loss", "What training makes small.", c.loss);
   v.section("optimizer", "How the weights are changed.", c.optimizer);
   v.section("schedule", "The learning rate over the run.", c.schedule);
+  v.section("discriminator", "The other network of an adversarial training, for loss.gan.", c.discriminator);
+  v.section_like("discriminator.optimizer", c.discriminator.optimizer, "optimizer", c.optimizer);
+  v.section_like("discriminator.schedule", c.discriminator.schedule, "schedule", c.schedule);
   v.section("ema", "The moving average of the weights.", c.ema);
   v.section("precision", "The numbers that the network computes with.", c.precision);
   v.section("memory", "What is done for a network that is too large for the card.", c.memory);

@@ -45,6 +45,7 @@ std::string to_text(const std::vector<std::string>& values) {
 std::string to_text(const std::vector<ScriptConfig>& scripts);
 std::string to_text(const std::vector<PairsConfig>& pairs);
 std::string to_text(const std::vector<ParameterGroupConfig>& groups);
+std::string to_text(const GanConfig& gan);
 
 // Of an option, whose value is text: as TOML.
 std::string to_text(const ArchitectureOption& option, std::string_view value) {
@@ -80,6 +81,11 @@ class Printer {
     fields(*this, value);
   }
 
+  template <class T, class Other>
+  void section_like(std::string_view name, T& value, std::string_view, const Other&) {
+    section(name, "", value);
+  }
+
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
@@ -88,16 +94,23 @@ class Printer {
 };
 
 template <class T>
+std::string table_text(T table) {
+  Printer printer;
+  fields(printer, table);
+  std::vector<std::string> items;
+  for (const Entry& entry : printer.entries()) items.push_back(fmt::format("{} = {}", entry.key, entry.value));
+  return fmt::format("{{ {} }}", fmt::join(items, ", "));
+}
+
+template <class T>
 std::string tables_text(const std::vector<T>& list) {
   std::vector<std::string> tables;
-  for (T table : list) {
-    Printer printer;
-    fields(printer, table);
-    std::vector<std::string> items;
-    for (const Entry& entry : printer.entries()) items.push_back(fmt::format("{} = {}", entry.key, entry.value));
-    tables.push_back(fmt::format("{{ {} }}", fmt::join(items, ", ")));
-  }
+  for (const T& table : list) tables.push_back(table_text(table));
   return fmt::format("[{}]", fmt::join(tables, ", "));
+}
+
+std::string to_text(const GanConfig& gan) {
+  return gan.weight == 0 ? "0" : table_text(gan);
 }
 
 std::string to_text(const std::vector<ScriptConfig>& scripts) {
@@ -150,6 +163,10 @@ std::string allowed_of(const std::vector<ParameterGroupConfig>&, const Field&) {
   return "an array of tables { match, lr_scale, weight_decay }";
 }
 
+std::string allowed_of(const GanConfig&, const Field&) {
+  return "a number from 0 to 1000000, or a table { weight, net, kind, … }";
+}
+
 std::string allowed_of(const std::vector<PairsConfig>&, const Field&) {
   return "a table { input, target, weight }, or an array of them";
 }
@@ -172,7 +189,15 @@ class Reference {
     fields(*this, value);
   }
 
+  template <class T, class Other>
+  void section_like(std::string_view name, T&, std::string_view other, const Other&) {
+    text_ += fmt::format("\n## [{}]\n\n{}\n", name, like(other, T{}));
+  }
+
   void tables() {
+    heading("## The table loss.gan", "As in `gan = { weight = 0.1, net = \"unet_sn\" }`.");
+    GanConfig gan;
+    fields(*this, gan);
     heading("## Tables in data.script and validation.script", "A script with more than its path.");
     ScriptConfig script;
     fields(*this, script);
@@ -196,6 +221,14 @@ class Reference {
   const std::string& text() const { return text_; }
 
  private:
+  static std::string like(std::string_view other, const DiscriminatorOptimizer&) {
+    return fmt::format("The keys of [{}] but `accumulate`; those that are not given are as there, but for `no_decay` and "
+                       "`groups`.", other);
+  }
+  static std::string like(std::string_view other, const ScheduleConfig&) {
+    return fmt::format("The keys of [{}]. Without this section the discriminator has the schedule of that one.", other);
+  }
+
   static std::string allowed_of_option(const ArchitectureOption& option, const Field& field) {
     if (option.kind == "file") return "a path";
     if (option.kind == "choice") return allowed_string(field);

@@ -5,6 +5,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <concepts>
 #include <sstream>
@@ -60,6 +61,9 @@ class Reader {
   }
 
   void options(ModelConfig& model);
+
+  // A table of this name is read by itself.
+  void allow(std::string_view key) { known_.emplace_back(key); }
 
   // Reports the keys that nobody asked for.
   void finish() {
@@ -192,6 +196,16 @@ class Reader {
     reader.finish();
     if (group.match.empty()) source_.report(key, "match is missing: a pattern of parameter names");
     return group;
+  }
+
+  void read(const toml::node& node, const std::string& key, GanConfig& value, const Field&) {
+    if (node.is_number()) return read(node, key, value.weight, {.min = 0, .max = 1e6});
+    const toml::table* table = node.as_table();
+    if (!table) return report_type(node, key, "a weight, or a table { weight, net, kind, … }");
+    Reader reader(source_, table, key);
+    fields(reader, value);
+    reader.finish();
+    if (!table->contains("weight")) source_.report(key, "weight is missing: what the term is multiplied by");
   }
 
   void read(const toml::node& node, const std::string& key, std::map<std::string, std::string>& value, const Field&) {
@@ -344,6 +358,22 @@ void Reader::options(ModelConfig& model) {
   for (const ArchitectureOption& option : entry->options) model.options[std::string(option.name)] = read_option(option);
 }
 
+// Keys that are not given are as in the other section,
+void begin_like(DiscriminatorOptimizer& own, const OptimizerConfig& other, bool /*given*/) {
+  static_cast<OptimizerConfig&>(own) = other;
+  own.no_decay.clear();  // patterns of another network's names
+  own.groups.clear();
+  own.accumulate = 1;
+}
+
+// but keys of one schedule are none of another's.
+void begin_like(ScheduleConfig& own, const ScheduleConfig& other, bool given) {
+  if (!given) own = other;
+}
+
+// Sections within others.
+constexpr std::array<std::string_view, 2> kInnerSections{"discriminator.optimizer", "discriminator.schedule"};
+
 // Visits the sections of a whole document.
 class DocumentReader {
  public:
@@ -351,15 +381,23 @@ class DocumentReader {
 
   template <class T>
   void section(std::string_view name, std::string_view, T& value) {
-    known_.emplace_back(name);
-    const toml::node* node = root_.get(name);
+    known_.emplace_back(name.substr(0, name.find('.')));
+    const toml::node* node = root_.at_path(name).node();
     if (node) source_.note_line(std::string(name), node->source().begin.line);
     if (node && !node->is_table()) {
       source_.report(std::string(name), fmt::format("{}, allowed: a section [{}]", describe(*node), name));
     }
     Reader reader(source_, node ? node->as_table() : nullptr, std::string(name));
     fields(reader, value);
+    for (const std::string_view inner : kInnerSections)
+      if (inner.starts_with(fmt::format("{}.", name))) reader.allow(inner.substr(name.size() + 1));
     reader.finish();
+  }
+
+  template <class T, class Other>
+  void section_like(std::string_view name, T& value, std::string_view, const Other& other) {
+    begin_like(value, other, root_.at_path(name).is_table());
+    section(name, "", value);
   }
 
   void finish() {
@@ -400,13 +438,18 @@ void apply_setting(toml::table& root, Source& source, std::string_view setting) 
   const bool complete =
       equals != std::string_view::npos && dot != std::string_view::npos && dot > 0 && dot + 1 < key.size();
   if (!complete) fail_usage(fmt::format("--set {}: not of the form section.key=value", setting));
-  const std::string_view section = key.substr(0, dot), name = key.substr(dot + 1);
   const std::string value(trimmed(setting.substr(equals + 1)));
   source.note_setting(std::string(key), value);
 
-  if (!root.contains(section)) root.insert(section, toml::table{});
-  toml::table* table = root[section].as_table();
-  if (!table) return;  // the reader will say that the file has no such section
+  toml::table* table = &root;
+  std::string_view name = key;
+  for (std::size_t end = name.find('.'); end != std::string_view::npos; end = name.find('.')) {
+    const std::string_view outer = name.substr(0, end);
+    if (!table->contains(outer)) table->insert(outer, toml::table{});
+    table = (*table)[outer].as_table();
+    if (!table) return;  // the reader will say that the file has no such section
+    name = name.substr(end + 1);
+  }
   try {
     const toml::table parsed = toml::parse("value = " + value);
     if (parsed.size() == 1) {

@@ -76,7 +76,7 @@ TEST_F(EngineTest, TrainsValidatesAndRestores) {
   EXPECT_FALSE(result.interrupted);
   EXPECT_FALSE(result.stopped_early);
   EXPECT_EQ(result.run_folder, folder_ / "run");
-  EXPECT_GT(result.best_psnr_rgb, 10);
+  EXPECT_GT(result.best_score.value_or(0), 10);
   EXPECT_GT(result.best_step, 0);
 
   Observer observer;
@@ -86,7 +86,7 @@ TEST_F(EngineTest, TrainsValidatesAndRestores) {
   ASSERT_EQ(scores.clips.size(), 1U);
   EXPECT_EQ(scores.clips[0].name, "waves.vpy");
   EXPECT_EQ(scores.clips[0].frames, 2);
-  EXPECT_NEAR(scores.ours.psnr_rgb, result.best_psnr_rgb, 1e-6) << "MODEL means the best checkpoint";
+  EXPECT_NEAR(scores.ours.psnr_rgb, result.best_score.value_or(0), 1e-6) << "MODEL means the best checkpoint";
   EXPECT_GT(scores.bicubic.psnr_rgb, 10);
 
   PreviewRequest preview{restore_request(result.run_folder), {script_, {}}, 3, folder_ / "preview.png"};
@@ -148,7 +148,7 @@ TEST_F(EngineTest, WeightsOfAnotherRunAreTheStart) {
   next.config.run.steps = 1;
   next.config.ema.decay = 0;
   const TrainResult second = train(next);
-  EXPECT_NEAR(second.best_psnr_rgb, first.best_psnr_rgb, 1e-3);
+  EXPECT_NEAR(second.best_score.value_or(0), first.best_score.value_or(1), 1e-3);
 }
 
 // Another scale: all but the last layer is taken over.

@@ -30,6 +30,19 @@ Json to_json(const std::vector<std::pair<std::string, double>>& losses) {
   return json;
 }
 
+Json to_json(const AdversarialRecord& record) {
+  Json json{{"loss", record.loss}};
+  if (!record.losses.empty()) json["losses"] = to_json(record.losses);
+  json.update({{"real", record.real},
+               {"fake", record.fake},
+               {"right", record.right},
+               {"grad_norm", record.gradient_norm},
+               {"generator_grad_norm", record.generator_gradient_norm},
+               {"lr", record.learning_rate},
+               {"skipped", record.skipped}});
+  return json;
+}
+
 bool is_kept(const std::string& line, std::int64_t last_step) {
   const Json json = Json::parse(line, nullptr, false);
   if (!json.is_object()) return false;
@@ -46,8 +59,9 @@ void append_metrics(const std::filesystem::path& file, const StepRecord& record)
                {"it_per_s", record.steps_per_second},
                {"data_wait", record.data_wait_share},
                {"skipped", record.skipped},
-               {"memory_mb", record.memory_mb},
-               {"time", now()}});
+               {"memory_mb", record.memory_mb}});
+  if (record.discriminator) json["discriminator"] = to_json(*record.discriminator);
+  json["time"] = now();
   append_line(file, json.dump());
 }
 

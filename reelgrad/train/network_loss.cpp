@@ -8,13 +8,18 @@
 
 namespace reelgrad {
 
-NetworkLoss::NetworkLoss(const Config& config, Network& network, Precision precision)
+NetworkLoss::NetworkLoss(const Config& config, Network& network, Precision precision, Adversary* adversary)
     : network_(network),
       precision_(precision),
       device_(network.parameters().front().device()),
       dtype_(network.parameters().front().scalar_type()),
       pairs_(config.loss.temporal > 0),
-      loss_(config.loss, parse_network_color(config.data.color)) {}
+      loss_(config.loss, parse_network_color(config.data.color)),
+      adversary_(adversary),
+      adversary_weight_(config.loss.gan.weight),
+      names_(loss_.names()) {
+  if (adversary_ != nullptr) names_.emplace_back("gan");
+}
 
 torch::Tensor NetworkLoss::network_input(const Batch& batch) const {
   torch::Tensor input = batch.input.to(dtype_);
@@ -28,12 +33,25 @@ void NetworkLoss::with_autocast(const std::function<void()>& work) const {
   work();
 }
 
-LossValue NetworkLoss::operator()(const Batch& batch) const {
+torch::Tensor NetworkLoss::prediction_of(const Batch& batch) const {
   const torch::Tensor input = network_input(batch);
   torch::Tensor prediction;
   with_autocast([&] { prediction = forward_checkpointed(network_, input, checkpointing_); });
-  if (pairs_) prediction = prediction.unflatten(0, {-1, 2});
-  return loss_(prediction, batch.target.to(dtype_));
+  return pairs_ ? prediction.unflatten(0, {-1, 2}) : prediction;
+}
+
+LossValue NetworkLoss::operator()(const Batch& batch) const {
+  const torch::Tensor prediction = prediction_of(batch), target = this->target(batch);
+  LossValue value = loss_(prediction, target);
+  if (adversary_ == nullptr) return value;
+  adversary_->take(prediction);
+  const torch::Tensor gan = adversary_weight_ * adversary_->generator_loss(prediction, target);
+  return {.total = value.total + gan, .terms = at::cat({value.terms, gan.detach().reshape({1}).to(value.terms.dtype())})};
+}
+
+void NetworkLoss::predict(const Batch& batch) const {
+  const torch::NoGradGuard no_grad;
+  adversary_->take(prediction_of(batch));
 }
 
 }  // namespace reelgrad

@@ -6,6 +6,7 @@
 #include "reelgrad/config/config.h"
 #include "reelgrad/data/loader.h"
 #include "reelgrad/nn/network.h"
+#include "reelgrad/train/adversary.h"
 #include "reelgrad/train/amp.h"
 #include "reelgrad/train/checkpointing.h"
 #include "reelgrad/train/loss.h"
@@ -13,26 +14,37 @@
 namespace reelgrad {
 
 // The forward pass of training and its loss. Works in the dtype of the network's parameters, under autocast in
-// `precision`. Network kept by reference.
+// `precision`. Network and adversary kept by reference.
 class NetworkLoss {
  public:
-  NetworkLoss(const Config& config, Network& network, Precision precision);
+  // `adversary`: of loss.gan; nullptr: none.
+  NetworkLoss(const Config& config, Network& network, Precision precision, Adversary* adversary = nullptr);
 
+  // The adversary has the prediction afterwards.
   LossValue operator()(const Batch& batch) const;
 
+  // The prediction for the adversary alone, without gradients.
+  void predict(const Batch& batch) const;
+
   void set_checkpointing(CheckpointPlan plan) { checkpointing_ = plan; }
-  const std::vector<std::string>& names() const { return loss_.names(); }
+  const std::vector<std::string>& names() const { return names_; }
 
   torch::Tensor network_input(const Batch& batch) const;
+  torch::Tensor target(const Batch& batch) const { return batch.target.to(dtype_); }
   void with_autocast(const std::function<void()>& work) const;
 
  private:
+  torch::Tensor prediction_of(const Batch& batch) const;
+
   Network& network_;
   Precision precision_;
   torch::Device device_;
   torch::ScalarType dtype_;
   bool pairs_;  // of frames that follow each other, for the temporal term
   Loss loss_;
+  Adversary* adversary_;
+  double adversary_weight_;
+  std::vector<std::string> names_;
   CheckpointPlan checkpointing_;
 };
 

@@ -28,8 +28,7 @@ ScheduleKind schedule_kind(const std::string& name) {
 
 }  // namespace
 
-Schedule::Schedule(const ScheduleConfig& config, double lr, std::int64_t steps, std::int64_t first_step,
-                   std::int64_t steps_per_update)
+Schedule::Schedule(const ScheduleConfig& config, double lr, std::int64_t steps, UpdateSteps updates)
     : milestones_(config.milestones),
       plan_{.kind = schedule_kind(config.name),
             .lr = lr,
@@ -42,7 +41,7 @@ Schedule::Schedule(const ScheduleConfig& config, double lr, std::int64_t steps, 
             .warmup_steps = config.warmup_steps,
             .milestones = milestones_.data(),
             .milestone_count = static_cast<std::int64_t>(milestones_.size()),
-            .first_step = first_step,
-            .steps_per_update = steps_per_update} {}
+            .first_step = updates.first,
+            .steps_per_update = updates.every} {}
 
 }  // namespace reelgrad

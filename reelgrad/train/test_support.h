@@ -121,7 +121,7 @@ struct StepSetup {
                 placed(device)),
         loss(config, *network, precision),
         meter(1 + std::ssize(loss.names()), device),
-        ops({{[this](const Batch& batch) { return loss(batch); }, network.get(), &updater}}, samples(), meter) {}
+        ops({{[this](const Batch& batch) { return loss(batch); }, network.get(), &updater, &meter}}, samples()) {}
 
   int samples() const { return config.data.batch * config.optimizer.accumulate; }
 

@@ -135,7 +135,7 @@ void check_parameter_patterns(const OptimizerConfig& config, const torch::nn::Mo
 
 Updater::Updater(const Options& options, torch::nn::Module& network)
     : options_(options),
-      schedule_(options.schedule, options.optimizer.lr, options.steps, options.first_step, options.steps_per_update),
+      schedule_(options.schedule, options.optimizer.lr, options.steps, options.updates),
       plan_(make_plan(options)),
       network_(network) {
   add_slots(network);

@@ -32,8 +32,8 @@ class Updater {
     ScheduleConfig schedule;
     EmaConfig ema;
     std::int64_t steps = 1;
-    std::int64_t first_step = 0, steps_per_update = 1;  // of the updates, for the schedule
-    bool gradient_norms = false;                        // are summed for counters()
+    UpdateSteps updates;          // of the steps, for the schedule
+    bool gradient_norms = false;  // are summed for counters()
     bool loss_scaling = false;  // with the rule of torch.amp.GradScaler; a step with gradients not finite is skipped
     double initial_scale = 65536;
     std::int64_t growth_interval = 2000;  // updates in a row between two doublings of the scale
