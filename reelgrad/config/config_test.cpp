@@ -26,7 +26,7 @@ using ::testing::StartsWith;
 class ConfigFile : public ::testing::Test {
  protected:
   ConfigFile() {
-    for (const char* name : {"a.vpy", "b.mkv", "sub é/c.vpy", "w.safetensors"}) temporary_.write(name, "");
+    for (const char* name : {"a.vpy", "b.mkv", "sub é/c.vpy", "w.safetensors", "d.pth"}) temporary_.write(name, "");
   }
 
   Config parse(const std::string& text, const std::vector<std::string>& settings = {}) const {
@@ -124,8 +124,8 @@ TEST_F(ConfigFile, UnknownKeysAndSectionsNameTheNearest) {
             "train.toml:4: ema.foobar: unknown key (known: decay, warmup, every)");
   EXPECT_EQ(
       error_of("steps = 3\n" + minimal_),
-      "train.toml:1: steps: unknown key outside a section (known: run, data, model, loss, optimizer, schedule, ema, "
-      "precision, memory, validation, checkpoint)");
+      "train.toml:1: steps: unknown key outside a section (known: run, data, model, loss, optimizer, schedule, "
+      "discriminator, ema, precision, memory, validation, checkpoint)");
   EXPECT_EQ(error_after_data("[model]\nfeatres = 3"),
             "train.toml:4: model.featres: unknown key (did you mean \"features\"?)");
   EXPECT_THAT(error_after_data("[memroy]\noffload = false"), HasSubstr("train.toml:3: memroy: unknown section"));
@@ -461,12 +461,33 @@ Config unusual_config(const fs::path& folder) {
                 .rise = 0.5,
                 .start_divisor = 2,
                 .end_divisor = 3};
+  c.loss.gan.weight = 0.5;
+  c.loss.gan.net = "patchgan";
+  c.loss.gan.kind = "lsgan";
+  c.loss.gan.label_smoothing = 0.25;
+  c.discriminator = {.features = 8,
+                     .scales = 2,
+                     .layers = 4,
+                     .norm = "spectral",
+                     .skips = false,
+                     .frames = 2,
+                     .pretrained = folder / "d.pth",
+                     .iters = 2,
+                     .init_iters = 4,
+                     .r1 = 0.5,
+                     .patience = 9};
+  static_cast<OptimizerConfig&>(c.discriminator.optimizer) = c.optimizer;
+  c.discriminator.optimizer.accumulate = 1;
+  c.discriminator.optimizer.lr = 0.2;
+  c.discriminator.schedule = c.schedule;
+  c.discriminator.schedule.gamma = 0.2;
   c.ema = {.decay = 0.9, .warmup = false, .every = 2};
   c.precision = {.amp = "bf16", .tf32 = false};
   c.memory = {.checkpointing = "5", .offload = true, .on_oom = "fail", .reserve_mb = 7};
   c.run.graph = "off";
   c.validation.script = {{folder / "b.mkv"}};
   c.validation.every = 11;
+  c.validation.best_by = "ssim_y";
   c.checkpoint = {12, 13};
   return c;
 }
@@ -491,6 +512,48 @@ TEST_F(ConfigFile, DifferencesNameEveryKeyThatChanged) {
   std::istringstream lines(to_toml(before));
   for (std::string line; std::getline(lines, line);) keys += line.find(" = ") != std::string::npos;
   EXPECT_EQ(differences(before, unusual_config(folder_)).size(), keys - 6);
+}
+
+TEST_F(ConfigFile, TheAdversarialTermIsAWeightOrATable) {
+  EXPECT_EQ(parse(minimal_ + "[loss]\nl1 = 1.0\ngan = 0.2\n").loss.gan.weight, 0.2);
+  const Config config = parse(minimal_ +
+                              "[loss]\nl1 = 1.0\ngan = { weight = 0.1, net = \"unet_sn\" }\n"
+                              "[optimizer]\nlr = 1e-4\nbeta2 = 0.9\ngroups = [{ match = \"body.*\" }]\n"
+                              "[schedule]\nname = \"cosine\"\n[discriminator]\nfeatures = 32\n"
+                              "[discriminator.optimizer]\nlr = 5e-5\n");
+  EXPECT_EQ(config.loss.gan.weight, 0.1);
+  EXPECT_EQ(config.loss.charbonnier, 0);
+  EXPECT_EQ(config.discriminator.features, 32);
+  // What is not given is as in [optimizer] and [schedule], but for patterns of the network's names.
+  EXPECT_EQ(config.discriminator.optimizer.lr, 5e-5);
+  EXPECT_EQ(config.discriminator.optimizer.beta2, 0.9);
+  EXPECT_THAT(config.discriminator.optimizer.groups, IsEmpty());
+  EXPECT_EQ(config.discriminator.schedule.name, "cosine");
+  EXPECT_EQ(parse(minimal_ + "[schedule]\nname = \"cosine\"\nmin_lr = 1e-6\n[discriminator.schedule]\nwarmup_steps = 3\n")
+                .discriminator.schedule.min_lr,
+            0);
+  EXPECT_EQ(parse_config(minimal_, "train.toml", folder_, {"loss.gan.weight=0.3", "discriminator.optimizer.lr=1e-5"})
+                .discriminator.optimizer.lr,
+            1e-5);
+}
+
+TEST_F(ConfigFile, AdversarialTrainingThatCannotBeIsRefused) {
+  const auto error_with = [&](const std::string& gan, const std::string& discriminator = "") {
+    return error_of(minimal_ + "[loss]\ngan = " + gan + "\n" + discriminator);
+  };
+  EXPECT_EQ(error_with("{ net = \"unet_sn\" }"),
+            "train.toml:4: loss.gan: weight is missing: what the term is multiplied by");
+  EXPECT_THAT(error_with("{ weight = 1, net = \"unet\" }"), HasSubstr("loss.gan.net: unknown \"unet\""));
+  EXPECT_THAT(error_with("{ weight = 1, kind = \"hinge\", label_smoothing = 0.1 }"),
+              HasSubstr("loss.gan.label_smoothing: hinge has no labels"));
+  EXPECT_THAT(error_with("0.1", "[discriminator]\nframes = 2"), HasSubstr("discriminator.frames: "));
+  EXPECT_THAT(error_with("0.1", "[discriminator]\ninit_iters = 20000"),
+              HasSubstr("discriminator.init_iters: the network would not be updated once in run.steps = 20000"));
+  EXPECT_THAT(error_with("0.1", "[discriminator]\nlr = 1"), HasSubstr("discriminator.lr: unknown key"));
+  EXPECT_THAT(error_with("0.1", "[discriminator.optimizer]\naccumulate = 2"),
+              HasSubstr("discriminator.optimizer.accumulate: unknown key"));
+  EXPECT_THAT(error_with("0.1", "[discriminator.schedule]\nname = \"multistep\""),
+              HasSubstr("discriminator.schedule.milestones: missing"));
 }
 
 TEST_F(ConfigFile, LoadsFromAFileAndNamesItsPath) {

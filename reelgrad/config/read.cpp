@@ -381,7 +381,7 @@ class DocumentReader {
 
   template <class T>
   void section(std::string_view name, std::string_view, T& value) {
-    known_.emplace_back(name.substr(0, name.find('.')));
+    if (name.find('.') == std::string_view::npos) known_.emplace_back(name);
     const toml::node* node = root_.at_path(name).node();
     if (node) source_.note_line(std::string(name), node->source().begin.line);
     if (node && !node->is_table()) {
