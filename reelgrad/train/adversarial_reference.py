@@ -101,9 +101,9 @@ def norm_of(network):
     return torch.stack([p.grad.square().sum() for p in network.parameters()]).sum().sqrt().item()
 
 
-def rate(case, step):
+def rate(case, step, lr):
     """Cosine to 0, by the steps of the run."""
-    return case["lr"] * (1 + torch.cos(torch.tensor(torch.pi * step / case["steps"])).item()) / 2
+    return lr * (1 + torch.cos(torch.tensor(torch.pi * step / case["steps"])).item()) / 2
 
 
 def run(folder, case):
@@ -120,8 +120,8 @@ def run(folder, case):
     series = {name: [] for name in ("loss", "loss_d", "real", "fake", "norm", "norm_d")}
     for step in range(case["steps"]):
         trains_generator = (step + 1) % case["iters"] == 0 and step + 1 > case["init_iters"]
-        for group in g_optimizer.param_groups:
-            group["lr"] = rate(case, step)
+        for optimizer, lr in (g_optimizer, case["lr"]), (d_optimizer, case["lr_d"]):
+            optimizer.param_groups[0]["lr"] = rate(case, step, lr)
         g_optimizer.zero_grad()
         d_optimizer.zero_grad()
         sums = dict.fromkeys(series, 0.0)
