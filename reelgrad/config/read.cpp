@@ -138,7 +138,31 @@ class Reader {
     value = (source_.base() / *text).lexically_normal();
     std::error_code error;
     if (source_.files_must_exist() && !fs::exists(value, error)) {
-      source_.report(key, fmt::format("\"{}\" does not exist (looked for {})", *text, value.string()));
+      source_.report(key, fmt::format("\"{}\" does not exist (looked for {}){}{}", *text, value.string(),
+                                      field.if_missing.empty() ? "" : ": ", field.if_missing));
+    }
+  }
+
+  // A number, or a table in which the weight is 1 where it is not said.
+  template <std::derived_from<LossWeight> T>
+  void read(const toml::node& node, const std::string& key, T& value, const Field& field) {
+    const toml::table* table = node.as_table();
+    if (!table && !node.is_number()) return report_type(node, key, allowed_weight(value, field));
+    if (!table) return read(node, key, value.weight, field);
+    value.weight = 1;
+    Reader reader(source_, table, key);
+    fields(reader, value);
+    reader.finish();
+  }
+
+  void read(const toml::node& node, const std::string& key, std::map<std::string, double>& value, const Field& field) {
+    const toml::table* table = node.as_table();
+    if (!table) return report_type(node, key, "a table { name = number }");
+    value.clear();
+    for (const auto& [name, item] : *table) {
+      const std::string full = fmt::format("{}.{}", key, name.str());
+      if (!source_.setting(key)) source_.note_line(full, name.source().begin.line);
+      read(item, full, value[std::string(name.str())], field);
     }
   }
 
@@ -422,8 +446,8 @@ void apply_setting(toml::table& root, Source& source, std::string_view setting) 
 // A loss that was chosen stands alone.
 void choose_loss(LossConfig& loss, const Source& source) {
   if (source.has("loss.charbonnier")) return;
-  const bool another = loss.l1 > 0 || loss.mse > 0 || loss.huber > 0 || loss.ssim > 0 || loss.ms_ssim > 0 ||
-                       loss.fft > 0 || loss.edge > 0 || loss.temporal > 0;
+  const bool another = std::ranges::any_of(
+      loss_weights(loss), [](const auto& term) { return term.first != "charbonnier" && term.second.on(); });
   if (another) loss.charbonnier = 0;
 }
 

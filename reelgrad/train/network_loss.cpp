@@ -13,8 +13,8 @@ NetworkLoss::NetworkLoss(const Config& config, Network& network, Precision preci
       precision_(precision),
       device_(network.parameters().front().device()),
       dtype_(network.parameters().front().scalar_type()),
-      pairs_(config.loss.temporal > 0),
-      loss_(config.loss, parse_network_color(config.data.color)) {}
+      pairs_(config.loss.temporal.on()),
+      loss_(config.loss, parse_network_color(config.data.color), precision) {}
 
 torch::Tensor NetworkLoss::network_input(const Batch& batch) const {
   torch::Tensor input = batch.input.to(dtype_);

@@ -20,7 +20,12 @@ class NetworkLoss {
 
   LossValue operator()(const Batch& batch) const;
 
-  void set_checkpointing(CheckpointPlan plan) { checkpointing_ = plan; }
+  // Frozen networks of the loss are checkpointed with the network.
+  void set_checkpointing(CheckpointPlan plan) {
+    checkpointing_ = plan;
+    loss_.set_checkpointing(plan.segments > 0);
+  }
+  void set_done_steps(torch::Tensor done) { loss_.set_done_steps(std::move(done)); }
   const std::vector<std::string>& names() const { return loss_.names(); }
 
   torch::Tensor network_input(const Batch& batch) const;

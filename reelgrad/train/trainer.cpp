@@ -159,6 +159,7 @@ struct Trainer::Impl {
         meter(1 + std::ssize(loss.names()), device),
         ops({{[this](const Batch& batch) { return loss(batch); }, network.get(), &updater}}, samples, meter),
         steps(this->config, *network, loss, ops, batches, device) {
+    loss.set_done_steps(updater.done_steps());
     latest.loss = std::numeric_limits<double>::quiet_NaN();
   }
 

@@ -61,6 +61,7 @@ class Updater {
 
   // float64 [5], in UpdateCounters' order, on the device and live.
   torch::Tensor counters() const;
+  torch::Tensor done_steps() const { return counters().select(0, 1); }  // its updates
   static UpdateCounters read(const torch::Tensor& counters_on_cpu);
 
   bool averages() const;  // a moving average, or schedule-free's
