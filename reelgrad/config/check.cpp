@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "reelgrad/config/architectures.h"
+#include "reelgrad/config/feature_files.h"
+#include "reelgrad/config/fields.h"
 
 namespace reelgrad {
 namespace {
@@ -51,9 +53,9 @@ void check_effective_batch(const Config& config, Source& source) {
                             kLargestEffectiveBatch));
 }
 
-void check_size_for(const char* key, double weight, int smallest, const Config& config, Source& source) {
+void check_size_for(const char* key, bool on, int smallest, const Config& config, Source& source) {
   const int size = config.data.crop_px * config.model.scale;
-  if (weight == 0 || size >= smallest) return;
+  if (!on || size >= smallest) return;
   source.report(written_one(source, {"data.crop_px", key}),
                 fmt::format("{} needs pictures of {} pixels a side, but data.crop_px = {} with model.scale = {} gives "
                             "{}: allowed is a crop_px from {} up",
@@ -69,24 +71,76 @@ void check_plane_weights(const Config& config, Source& source) {
   if (config.data.color == "gray") {
     source.report(key, "data.color = \"gray\" has no chroma to weigh luma against: allowed with it is 1");
   }
-  if (loss.l1 + loss.mse + loss.charbonnier + loss.huber == 0) {
+  if (!loss.l1.on() && !loss.mse.on() && !loss.charbonnier.on() && !loss.huber.on()) {
     source.report(key, "only for l1, mse, charbonnier and huber, which all weigh 0");
   }
 }
 
-void check_loss(const Config& config, Source& source) {
-  const LossConfig& loss = config.loss;
-  const double sum = loss.l1 + loss.mse + loss.charbonnier + loss.huber + loss.ssim + loss.ms_ssim + loss.fft +
-                     loss.edge + loss.temporal + loss.gan.weight;
-  if (sum == 0) source.report("loss.charbonnier", "all weights of the loss are 0: nothing would be trained");
-  if (sum > 0 && sum == loss.temporal) {
+void check_weights(const Config& config, Source& source) {
+  const auto weights = loss_weights(config.loss);
+  const auto on = std::ranges::count_if(weights, [](const auto& term) { return term.second.on(); });
+  if (on == 0) source.report("loss.charbonnier", "all weights of the loss are 0: nothing would be trained");
+  if (on == 1 && config.loss.temporal.on()) {
     source.report("loss.temporal",
                   "alone it does not see what is wrong in both frames alike: give another term a weight too, as "
                   "loss.charbonnier = 1");
   }
-  check_size_for("loss.ssim", loss.ssim, kSmallestForSsim, config, source);
-  check_size_for("loss.ms_ssim", loss.ms_ssim, kSmallestForMsSsim, config, source);
+  if (on == 1 && config.loss.gan.on()) {
+    source.report("loss.gan",
+                  "alone it does not know the target: give another term a weight too, as loss.charbonnier = 1");
+  }
+  for (const auto& [name, weight] : weights) {
+    if (!weight.on() || weight.start < config.run.steps) continue;
+    const std::string key = fmt::format("loss.{}", name);
+    source.warn(
+        key, fmt::format("begins after {} steps, but the run ends at run.steps = {}", weight.start, config.run.steps));
+  }
+}
+
+void check_named(const char* key, bool on, const std::filesystem::path& file, std::string_view what, Source& source) {
+  if (on && file.empty()) source.report(key, fmt::format("missing: {}", what));
+}
+
+void check_perceptual(const PerceptualConfig& perceptual, Source& source) {
+  if (!perceptual.on()) return;
+  if (perceptual.layers.empty()) source.report("loss.perceptual.layers", "empty, allowed: one layer or more");
+  for (const auto& [name, weight] : perceptual.layers) {
+    if (vgg19_layer(name)) continue;
+    source.report(fmt::format("loss.perceptual.layers.{}", name),
+                  "no layer of VGG19, allowed: conv1_1 to conv5_4 (before the activation), relu1_1 to relu5_4 (after "
+                  "it), pool1 to pool5");
+  }
+}
+
+void check_features(const Config& config, Source& source) {
+  const LossConfig& loss = config.loss;
+  check_perceptual(loss.perceptual, source);
+  check_named("loss.perceptual.weights", loss.perceptual.on(), loss.perceptual.weights, kNoVgg19, source);
+  check_named("loss.lpips.backbone", loss.lpips.on(), loss.lpips.backbone, kNoLpipsBackbone, source);
+  check_named("loss.dists.backbone", loss.dists.on(), loss.dists.backbone, kNoVgg16, source);
+  check_size_for("loss.perceptual", loss.perceptual.on(), kSmallestForVgg, config, source);
+  check_size_for("loss.lpips", loss.lpips.on(), loss.lpips.net == "alex" ? kSmallestForAlexnet : kSmallestForVgg,
+                 config, source);
+  check_size_for("loss.dists", loss.dists.on(), kSmallestForVgg, config, source);
+}
+
+void check_color(const Config& config, Source& source) {
+  const ColorLossConfig& color = config.loss.color;
+  if (!color.on()) return;
+  if (config.data.color == "gray")
+    source.report("loss.color", "data.color = \"gray\" has no colour: allowed with it is 0");
+  check_size_for("loss.color", true, color.block_px, config, source);
+}
+
+void check_loss(const Config& config, Source& source) {
+  const LossConfig& loss = config.loss;
+  check_weights(config, source);
+  check_size_for("loss.ssim", loss.ssim.on(), kSmallestForSsim, config, source);
+  check_size_for("loss.ms_ssim", loss.ms_ssim.on(), kSmallestForMsSsim, config, source);
+  check_size_for("loss.wavelet", loss.wavelet.on(), smallest_for(loss.wavelet), config, source);
   check_plane_weights(config, source);
+  check_features(config, source);
+  check_color(config, source);
 }
 
 // `section`: "optimizer", or the discriminator's.
@@ -155,11 +209,11 @@ void check_schedule(const ScheduleConfig& schedule, const std::string& section, 
 void check_discriminator(const Config& config, Source& source) {
   const GanConfig& gan = config.loss.gan;
   const DiscriminatorConfig& discriminator = config.discriminator;
-  if (gan.weight == 0) return;
+  if (!gan.on()) return;
   if (gan.kind == "hinge" && gan.label_smoothing > 0) {
     source.report("loss.gan.label_smoothing", "hinge has no labels: allowed with it is 0");
   }
-  if (discriminator.frames == 2 && config.loss.temporal == 0) {
+  if (discriminator.frames == 2 && !config.loss.temporal.on()) {
     source.report("discriminator.frames", "samples have two frames with loss.temporal only, which is 0");
   }
   if ((discriminator.init_iters / discriminator.iters + 1) * discriminator.iters > config.run.steps) {
@@ -189,11 +243,11 @@ void check_args(const ModelConfig& model, Source& source) {
 
 // Images have no neighbours in time.
 void check_pairs(const Config& config, Source& source) {
-  if (!config.data.pairs.empty() && config.loss.temporal > 0) {
+  if (!config.data.pairs.empty() && config.loss.temporal.on()) {
     source.report(written_one(source, {"loss.temporal", "data.pairs"}),
                   fmt::format("loss.temporal is {}, but the images of data.pairs are single pictures: allowed with "
                               "pairs is 0",
-                              config.loss.temporal));
+                              config.loss.temporal.weight));
   }
   if (config.data.window == 1) return;
   for (const auto& [key, given] : {std::pair{"data.pairs", !config.data.pairs.empty()},
@@ -206,8 +260,13 @@ void check_pairs(const Config& config, Source& source) {
 
 }  // namespace
 
+int smallest_for(const WaveletConfig& config) {
+  const int taps = config.filter == "haar" ? 2 : config.filter == "db2" ? 4 : 14;
+  return (taps - 1) * ((1 << config.levels) - 1) + 1;
+}
+
 void check_rules(const Config& config, Source& source) {
-  check_data(config.data, config.loss.temporal > 0, source);
+  check_data(config.data, config.loss.temporal.on(), source);
   check_effective_batch(config, source);
   check_args(config.model, source);
   check_loss(config, source);

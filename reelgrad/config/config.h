@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace reelgrad {
@@ -68,18 +70,82 @@ struct ModelConfig {
   std::map<std::string, std::string> args;     // what a module is made with
 };
 
+// What a term of the loss weighs; 0: off.
+struct LossWeight {
+  double weight = 0;
+  std::int64_t start = 0;  // steps done before the term counts
+  std::int64_t ramp = 0;   // steps in which its weight then rises linearly
+
+  LossWeight(double weight = 0) : weight(weight) {}
+  bool on() const { return weight > 0; }
+  bool scheduled() const { return start > 0 || ramp > 1; }
+  bool operator==(const LossWeight&) const = default;
+};
+
+// Features of VGG19. Layers are named as in feature_files.h.
+struct PerceptualConfig : LossWeight {
+  using LossWeight::LossWeight;
+  std::filesystem::path weights;  // torchvision's VGG19
+  std::map<std::string, double> layers{
+      {"conv1_2", 0.1}, {"conv2_2", 0.1}, {"conv3_4", 1}, {"conv4_4", 1}, {"conv5_4", 1}};
+  std::string criterion = "l1";  // l1 | mse | gram
+  bool operator==(const PerceptualConfig&) const = default;
+};
+
+struct LpipsConfig : LossWeight {
+  using LossWeight::LossWeight;
+  std::string net = "vgg";         // vgg | alex
+  std::filesystem::path backbone;  // torchvision's VGG16 or AlexNet
+  std::filesystem::path weights;   // empty: those of the installed package lpips
+  bool operator==(const LpipsConfig&) const = default;
+};
+
+struct DistsConfig : LossWeight {
+  using LossWeight::LossWeight;
+  std::filesystem::path backbone;  // torchvision's VGG16
+  std::filesystem::path weights;   // empty: those of the installed package DISTS-pytorch
+  bool operator==(const DistsConfig&) const = default;
+};
+
+struct FocalFrequencyConfig : LossWeight {
+  using LossWeight::LossWeight;
+  double alpha = 1;  // the focus: power of a frequency's own distance in its weight
+  bool operator==(const FocalFrequencyConfig&) const = default;
+};
+
+struct WaveletConfig : LossWeight {
+  using LossWeight::LossWeight;
+  std::string filter = "haar";            // haar | db2 | sym7
+  int levels = 1;                         //
+  double ll = 1, lh = 1, hl = 1, hh = 1;  // weights of the bands; ll of the last level
+  bool operator==(const WaveletConfig&) const = default;
+};
+
+struct ColorLossConfig : LossWeight {
+  using LossWeight::LossWeight;
+  int block_px = 4;  // side of the squares that are averaged
+  bool operator==(const ColorLossConfig&) const = default;
+};
+
 // The adversarial term: a discriminator learns beside the network what real pictures look like.
-struct GanConfig {
-  double weight = 0;             // 0: off
+struct GanConfig : LossWeight {
+  using LossWeight::LossWeight;
   std::string net = "unet_sn";   // unet_sn | patch_vgg | patchgan
   std::string kind = "vanilla";  // vanilla | lsgan | hinge | ragan | ralsgan
   double label_smoothing = 0;    // real pictures are labelled 1 less this
+  bool operator==(const GanConfig&) const = default;
 };
 
-// Weights of the terms, which are added; 0: off.
+// The terms, which are added.
 struct LossConfig {
-  double l1 = 0, mse = 0, charbonnier = 1, huber = 0;
-  double ssim = 0, ms_ssim = 0, fft = 0, edge = 0, temporal = 0;
+  LossWeight l1, mse, charbonnier = 1, huber;
+  LossWeight ssim, ms_ssim, fft, edge, temporal, ldl;
+  PerceptualConfig perceptual;
+  LpipsConfig lpips;
+  DistsConfig dists;
+  FocalFrequencyConfig focal_frequency;
+  WaveletConfig wavelet;
+  ColorLossConfig color;
   GanConfig gan;
   double charbonnier_eps = 1e-6;              // sqrt(d^2 + eps^2)
   double huber_delta = 1;                     // where the parabola turns into a line
@@ -87,8 +153,17 @@ struct LossConfig {
   double luma_weight = 1, chroma_weight = 1;  // in l1, mse, charbonnier and huber of rgb and yuv444
 };
 
+// Every weighted term with its key, in the order of the keys.
+std::vector<std::pair<std::string_view, LossWeight>> loss_weights(const LossConfig& config);
+
+// Side that pictures need so that the filters of all levels fit, pixels.
+int smallest_for(const WaveletConfig& config);
+
 // Sides that a target's crop needs for them, pixels: SSIM's window fits, and on the last of MS-SSIM's five scales.
 inline constexpr int kSmallestForSsim = 11, kSmallestForMsSsim = kSmallestForSsim << 4;
+// And those that networks of features need: so many halvings leave a pixel (AlexNet's first layer takes every fourth).
+inline constexpr int kSmallestForVgg = 16, kSmallestForAlexnet = 31;
+inline constexpr int kLdlWindow = 7;  // pixels
 
 // Parameters whose names match have settings of their own.
 struct ParameterGroupConfig {

@@ -541,8 +541,9 @@ TEST_F(ConfigFile, AdversarialTrainingThatCannotBeIsRefused) {
   const auto error_with = [&](const std::string& gan, const std::string& discriminator = "") {
     return error_of(minimal_ + "[loss]\ngan = " + gan + "\n" + discriminator);
   };
-  EXPECT_EQ(error_with("{ net = \"unet_sn\" }"),
-            "train.toml:4: loss.gan: weight is missing: what the term is multiplied by");
+  EXPECT_THAT(error_with("0.1\ncharbonnier = 0"), HasSubstr("loss.gan: alone it does not know the target"));
+  EXPECT_EQ(error_of(minimal_ + "[loss]\ngan = 0.1\n", {"loss.gan.kind=hinge"}),
+            "--set loss.gan.kind=hinge: loss.gan is no table in the file");
   EXPECT_THAT(error_with("{ weight = 1, net = \"unet\" }"), HasSubstr("loss.gan.net: unknown \"unet\""));
   EXPECT_THAT(error_with("{ weight = 1, kind = \"hinge\", label_smoothing = 0.1 }"),
               HasSubstr("loss.gan.label_smoothing: hinge has no labels"));

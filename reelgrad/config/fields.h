@@ -2,9 +2,11 @@
 // checking, printing, comparing and documenting are such visitors. For config/'s own use.
 #pragma once
 #include <limits>
+#include <string>
 #include <string_view>
 
 #include "reelgrad/config/config.h"
+#include "reelgrad/config/feature_files.h"
 
 namespace reelgrad {
 
@@ -22,6 +24,7 @@ struct Field {
   bool is_run_folder = false;                   // a path against the working directory that need not exist
   bool may_be_integer = false;                  // a string that may also be written as an integer
   std::string_view default_text = {};           // where the default is not the member's
+  std::string_view if_missing = {};             // of a path: where the file comes from
 };
 
 bool is_run_name(std::string_view text);
@@ -163,8 +166,103 @@ void fields(V& v, ModelConfig& c) {
 }
 
 template <class V>
+void fields_of_weight(V& v, LossWeight& c) {
+  v(c.weight,
+    {.key = "weight", .help = "the term's weight; 0: off", .min = 0, .max = 1e6, .default_text = "`1` in a table"});
+  v(c.start,
+    {.key = "start", .help = "the term counts after so many steps", .unit = "steps", .min = 0, .max = kMostSteps});
+  v(c.ramp, {.key = "ramp",
+             .help = "its weight rises linearly over so many steps from there; 0: at once",
+             .unit = "steps",
+             .min = 0,
+             .max = kMostSteps});
+}
+
+template <class V>
+void fields(V& v, LossWeight& c) {
+  fields_of_weight(v, c);
+}
+
+template <class V>
+void fields(V& v, PerceptualConfig& c) {
+  fields_of_weight(v, c);
+  v(c.weights, {.key = "weights",
+                .help = "torchvision's VGG19, a .pth or .safetensors file",
+                .default_text = "required",
+                .if_missing = kNoVgg19});
+  v(c.layers, {.key = "layers",
+               .help = "layers and their weights: convB_N before the activation, reluB_N after it, poolB; the default "
+                       "is Real-ESRGAN's",
+               .min = 0,
+               .max = 1e6});
+  v(c.criterion, {.key = "criterion",
+                  .help = "l1, mse: of the features; gram: mean absolute difference of their Gram matrices (style)",
+                  .choices = "l1|mse|gram"});
+}
+
+template <class V>
+void fields(V& v, LpipsConfig& c) {
+  fields_of_weight(v, c);
+  v(c.net, {.key = "net", .help = "the network of features: VGG16 or AlexNet", .choices = "vgg|alex"});
+  v(c.backbone, {.key = "backbone",
+                 .help = "torchvision's VGG16 or AlexNet, a .pth or .safetensors file",
+                 .default_text = "required",
+                 .if_missing = kNoLpipsBackbone});
+  v(c.weights, {.key = "weights",
+                .help = "LPIPS's own weights, version 0.1",
+                .default_text = "those of the installed Python package lpips",
+                .if_missing = kNoLpips});
+}
+
+template <class V>
+void fields(V& v, DistsConfig& c) {
+  fields_of_weight(v, c);
+  v(c.backbone, {.key = "backbone",
+                 .help = "torchvision's VGG16, a .pth or .safetensors file",
+                 .default_text = "required",
+                 .if_missing = kNoVgg16});
+  v(c.weights, {.key = "weights",
+                .help = "DISTS's own weights",
+                .default_text = "those of the installed Python package DISTS-pytorch",
+                .if_missing = kNoDists});
+}
+
+template <class V>
+void fields(V& v, FocalFrequencyConfig& c) {
+  fields_of_weight(v, c);
+  v(c.alpha, {.key = "alpha",
+              .help = "power of a frequency's own distance in its weight; 0: all weigh the same",
+              .min = 0,
+              .max = 10});
+}
+
+template <class V>
+void fields(V& v, WaveletConfig& c) {
+  fields_of_weight(v, c);
+  v(c.filter, {.key = "filter", .help = "wavelet, as PyWavelets names it", .choices = "haar|db2|sym7"});
+  v(c.levels, {.key = "levels", .help = "of the stationary transform", .min = 1, .max = 5});
+  const auto band = [&](double& value, std::string_view key, std::string_view help) {
+    v(value, {.key = key, .help = help, .min = 0, .max = 1e6});
+  };
+  band(c.ll, "ll", "weight of the last level's low frequencies");
+  band(c.lh, "lh", "weight of the detail along x, of every level");
+  band(c.hl, "hl", "weight of the detail along y, of every level");
+  band(c.hh, "hh", "weight of the detail along both, of every level");
+}
+
+template <class V>
+void fields(V& v, ColorLossConfig& c) {
+  fields_of_weight(v, c);
+  v(c.block_px, {.key = "block_px",
+                 .help = "side of the squares over which the colour is averaged",
+                 .unit = "pixels",
+                 .min = 1,
+                 .max = 1'024});
+}
+
+template <class V>
 void fields(V& v, GanConfig& c) {
-  v(c.weight, {.key = "weight", .help = "of the term; 0: off", .min = 0, .max = 1e6});
+  fields_of_weight(v, c);
   v(c.net, {.key = "net",
             .help = "discriminator: Real-ESRGAN's U-Net with spectral norm, ESRGAN's of VGG's kind (target crops of 128 "
                     "or 256 pixels), or pix2pix's patches",
@@ -182,7 +280,7 @@ void fields(V& v, GanConfig& c) {
 
 template <class V>
 void fields(V& v, LossConfig& c) {
-  const auto weight = [&](double& value, std::string_view key, std::string_view help) {
+  const auto weight = [&](auto& value, std::string_view key, std::string_view help) {
     v(value, {.key = key, .help = help, .min = 0, .max = 1e6});
   };
   weight(c.l1, "l1", "weight of the mean absolute difference");
@@ -197,7 +295,17 @@ void fields(V& v, LossConfig& c) {
   weight(c.temporal, "temporal",
          "weight of the mean absolute difference of the changes from frame to frame: samples are of two neighbours, "
          "frame_step apart");
-  v(c.gan, {.key = "gan", .help = "the adversarial term and its discriminator ([discriminator]): see below"});
+  weight(c.ldl, "ldl",
+         "weight of the locally discriminative loss: the mean absolute difference where its size varies, as artifacts "
+         "do");
+  weight(c.perceptual, "perceptual", "weight of the difference of VGG19's features");
+  weight(c.lpips, "lpips", "weight of LPIPS 0.1, a learned distance of features");
+  weight(c.dists, "dists", "weight of DISTS, which compares structure and texture of features");
+  weight(c.focal_frequency, "focal_frequency",
+         "weight of the focal frequency loss: frequencies count by how far apart they are");
+  weight(c.wavelet, "wavelet", "weight of the mean absolute difference of wavelet bands, each with its own weight");
+  weight(c.color, "color", "weight of the mean absolute difference of Cb and Cr (BT.709) averaged over squares");
+  weight(c.gan, "gan", "weight of the adversarial term, whose discriminator is set up in [discriminator]");
   v(c.charbonnier_eps, {.key = "charbonnier_eps", .help = "Charbonnier's eps", .min = 0, .max = 1, .above_min = true});
   v(c.huber_delta,
     {.key = "huber_delta", .help = "where Huber's parabola ends", .min = 0, .max = 1e6, .above_min = true});
@@ -419,6 +527,27 @@ std::string allowed_integer(const Field& field);
 std::string allowed_integers(const Field& field);
 std::string allowed_number(const Field& field);
 std::string allowed_string(const Field& field);
+
+// "a number from 0 up, or a table { weight, start, ramp }"
+class KeyList {
+ public:
+  template <class T>
+  void operator()(T&, const Field& field) {
+    text_ += text_.empty() ? "" : ", ";
+    text_ += field.key;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+template <class T>
+std::string allowed_weight(T value, const Field& field) {
+  KeyList keys;
+  fields(keys, value);
+  return allowed_number(field) + ", or a table { " + keys.text() + " }";
+}
 
 // An architecture's option as the field it is: kind "int", "ints", "bool" or "choice".
 struct ArchitectureOption;

@@ -42,10 +42,17 @@ std::string to_text(const std::vector<std::string>& values) {
   return fmt::format("[{}]", fmt::join(items, ", "));
 }
 
+std::string to_text(const std::map<std::string, double>& value) {
+  std::vector<std::string> items;
+  for (const auto& [name, number] : value) items.push_back(fmt::format("{} = {}", name, number));
+  return fmt::format("{{ {} }}", fmt::join(items, ", "));
+}
+
+template <std::derived_from<LossWeight> T>
+std::string to_text(const T& weight);
 std::string to_text(const std::vector<ScriptConfig>& scripts);
 std::string to_text(const std::vector<PairsConfig>& pairs);
 std::string to_text(const std::vector<ParameterGroupConfig>& groups);
-std::string to_text(const GanConfig& gan);
 
 // Of an option, whose value is text: as TOML.
 std::string to_text(const ArchitectureOption& option, std::string_view value) {
@@ -109,8 +116,10 @@ std::string tables_text(const std::vector<T>& list) {
   return fmt::format("[{}]", fmt::join(tables, ", "));
 }
 
-std::string to_text(const GanConfig& gan) {
-  return gan.weight == 0 ? "0" : table_text(gan);
+// The number alone where that reads back the same.
+template <std::derived_from<LossWeight> T>
+std::string to_text(const T& weight) {
+  return weight == T(weight.weight) ? to_text(weight.weight) : table_text(weight);
 }
 
 std::string to_text(const std::vector<ScriptConfig>& scripts) {
@@ -151,6 +160,13 @@ std::string allowed_of(const std::map<std::string, std::string>&, const Field&) 
 std::string allowed_of(const std::vector<std::int64_t>&, const Field& field) {
   return allowed_integers(field);
 }
+std::string allowed_of(const std::map<std::string, double>&, const Field& field) {
+  return "a table of " + allowed_number(field).substr(2);
+}
+template <std::derived_from<LossWeight> T>
+std::string allowed_of(const T&, const Field& field) {
+  return allowed_number(field) + ", or a table";
+}
 std::string allowed_of(const std::vector<ScriptConfig>&, const Field&) {
   return "a path, or an array of paths and tables { path, weight, start, end, args }";
 }
@@ -163,12 +179,19 @@ std::string allowed_of(const std::vector<ParameterGroupConfig>&, const Field&) {
   return "an array of tables { match, lr_scale, weight_decay }";
 }
 
-std::string allowed_of(const GanConfig&, const Field&) {
-  return "a number from 0 to 1000000, or a table { weight, net, kind, … }";
-}
-
 std::string allowed_of(const std::vector<PairsConfig>&, const Field&) {
   return "a table { input, target, weight }, or an array of them";
+}
+
+template <class Visit>
+void for_each_loss_table(const Visit& visit) {
+  visit("perceptual", PerceptualConfig());
+  visit("lpips", LpipsConfig());
+  visit("dists", DistsConfig());
+  visit("focal_frequency", FocalFrequencyConfig());
+  visit("wavelet", WaveletConfig());
+  visit("color", ColorLossConfig());
+  visit("gan", GanConfig());
 }
 
 // The reference page.
@@ -195,15 +218,19 @@ class Reference {
   }
 
   void tables() {
-    heading("## The table loss.gan", "As in `gan = { weight = 0.1, net = \"unet_sn\" }`.");
-    GanConfig gan;
-    fields(*this, gan);
     heading("## Tables in data.script and validation.script", "A script with more than its path.");
     ScriptConfig script;
     fields(*this, script);
     heading("## Tables in data.pairs and validation.pairs", "Two folders of images.");
     PairsConfig pairs;
     fields(*this, pairs);
+    heading("## Tables in [loss]", "A weight that is not the same from the first step to the last.");
+    LossWeight weight;
+    fields(*this, weight);
+    for_each_loss_table([this](const char* key, auto table) {
+      heading(fmt::format("## loss.{}", key), "Beside the number alone, its weight.");
+      fields(*this, table);
+    });
     heading("## Tables in optimizer.groups", "Some parameters with settings of their own.");
     ParameterGroupConfig group;
     fields(*this, group);

@@ -142,7 +142,31 @@ class Reader {
     value = (source_.base() / *text).lexically_normal();
     std::error_code error;
     if (source_.files_must_exist() && !fs::exists(value, error)) {
-      source_.report(key, fmt::format("\"{}\" does not exist (looked for {})", *text, value.string()));
+      source_.report(key, fmt::format("\"{}\" does not exist (looked for {}){}{}", *text, value.string(),
+                                      field.if_missing.empty() ? "" : ": ", field.if_missing));
+    }
+  }
+
+  // A number, or a table in which the weight is 1 where it is not said.
+  template <std::derived_from<LossWeight> T>
+  void read(const toml::node& node, const std::string& key, T& value, const Field& field) {
+    const toml::table* table = node.as_table();
+    if (!table && !node.is_number()) return report_type(node, key, allowed_weight(value, field));
+    if (!table) return read(node, key, value.weight, field);
+    value.weight = 1;
+    Reader reader(source_, table, key);
+    fields(reader, value);
+    reader.finish();
+  }
+
+  void read(const toml::node& node, const std::string& key, std::map<std::string, double>& value, const Field& field) {
+    const toml::table* table = node.as_table();
+    if (!table) return report_type(node, key, "a table { name = number }");
+    value.clear();
+    for (const auto& [name, item] : *table) {
+      const std::string full = fmt::format("{}.{}", key, name.str());
+      if (!source_.setting(key)) source_.note_line(full, name.source().begin.line);
+      read(item, full, value[std::string(name.str())], field);
     }
   }
 
@@ -196,16 +220,6 @@ class Reader {
     reader.finish();
     if (group.match.empty()) source_.report(key, "match is missing: a pattern of parameter names");
     return group;
-  }
-
-  void read(const toml::node& node, const std::string& key, GanConfig& value, const Field&) {
-    if (node.is_number()) return read(node, key, value.weight, {.min = 0, .max = 1e6});
-    const toml::table* table = node.as_table();
-    if (!table) return report_type(node, key, "a weight, or a table { weight, net, kind, … }");
-    Reader reader(source_, table, key);
-    fields(reader, value);
-    reader.finish();
-    if (!table->contains("weight")) source_.report(key, "weight is missing: what the term is multiplied by");
   }
 
   void read(const toml::node& node, const std::string& key, std::map<std::string, std::string>& value, const Field&) {
@@ -446,8 +460,10 @@ void apply_setting(toml::table& root, Source& source, std::string_view setting) 
   for (std::size_t end = name.find('.'); end != std::string_view::npos; end = name.find('.')) {
     const std::string_view outer = name.substr(0, end);
     if (!table->contains(outer)) table->insert(outer, toml::table{});
+    const bool is_section = table == &root;
     table = (*table)[outer].as_table();
-    if (!table) return;  // the reader will say that the file has no such section
+    if (!table && is_section) return;  // the reader will say that the file has no such section
+    if (!table) fail_usage(fmt::format("--set {}: {} is no table in the file", setting, key.substr(0, key.rfind('.'))));
     name = name.substr(end + 1);
   }
   try {
@@ -462,11 +478,11 @@ void apply_setting(toml::table& root, Source& source, std::string_view setting) 
   table->insert_or_assign(name, value);
 }
 
-// A loss that was chosen stands alone.
+// A loss that was chosen stands alone, but for an adversary, which does not know the target.
 void choose_loss(LossConfig& loss, const Source& source) {
   if (source.has("loss.charbonnier")) return;
-  const bool another = loss.l1 > 0 || loss.mse > 0 || loss.huber > 0 || loss.ssim > 0 || loss.ms_ssim > 0 ||
-                       loss.fft > 0 || loss.edge > 0 || loss.temporal > 0;
+  const bool another = std::ranges::any_of(
+      loss_weights(loss), [](const auto& term) { return term.first != "charbonnier" && term.first != "gan" && term.second.on(); });
   if (another) loss.charbonnier = 0;
 }
 

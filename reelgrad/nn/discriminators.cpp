@@ -120,6 +120,17 @@ void check_size(const Discriminator& discriminator, const DiscriminatorOptions& 
 
 }  // namespace
 
+torch::Tensor add_weight(DiscriminatorPass& pass, NormedConv2d& conv) {
+  const torch::Tensor weight = conv.make_weight();
+  pass.weights.push_back(weight);
+  if (conv.bias().defined()) pass.weights.push_back(conv.bias());
+  return weight;
+}
+
+void add_weights(DiscriminatorPass& pass, const torch::nn::Module& layer) {
+  for (const torch::Tensor& parameter : layer.parameters()) pass.weights.push_back(parameter);
+}
+
 std::vector<torch::Tensor> Discriminator::forward(const torch::Tensor& x) {
   Tensors tensors{x};
   for (const NetworkSegment& segment : pass().segments) tensors = segment(tensors);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "reelgrad/nn/network.h"
+#include "reelgrad/nn/normed_conv.h"
 
 namespace reelgrad {
 
@@ -17,7 +18,7 @@ namespace reelgrad {
 // weights that spectral norm made for this pass are held by it, so that a segment which is run again has the same ones.
 struct DiscriminatorPass {
   std::vector<NetworkSegment> segments;
-  std::vector<torch::Tensor> weights;  // those made ones: no parameters, but gradients flow through them
+  std::vector<torch::Tensor> weights;  // all that they use, those made ones in place of what they were made of
 };
 
 class Discriminator : public torch::nn::Module {
@@ -51,6 +52,10 @@ struct DiscriminatorOptions {
 // Freshly initialised as PyTorch's modules are after torch.manual_seed(seed); the default generator is left as it was.
 // Throws usage for an unknown name, and for pictures that the discriminator does not take.
 std::shared_ptr<Discriminator> make_discriminator(const DiscriminatorOptions& options, std::uint64_t seed);
+
+// For the files of discriminators/: a layer's weights, put into the pass.
+torch::Tensor add_weight(DiscriminatorPass& pass, NormedConv2d& conv);  // the weight for NormedConv2d::forward
+void add_weights(DiscriminatorPass& pass, const torch::nn::Module& layer);
 
 // A factory for each, in discriminators/NAME.cpp.
 std::shared_ptr<Discriminator> make_unet_sn(const DiscriminatorOptions& options);

@@ -27,7 +27,7 @@ class NormedConv2d : public torch::nn::Module {
   // `weight`: of make_weight(). Several calls may share it.
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& weight) const;
 
-  bool is_spectral() const { return options_.spectral; }
+  const torch::Tensor& bias() const { return bias_; }  // undefined: none
 
  private:
   NormedConvOptions options_;

@@ -85,9 +85,9 @@ torch::Tensor Adversary::pictures(const torch::Tensor& frames) const {
   return prefers_channels_last(device_) ? x.contiguous(torch::MemoryFormat::ChannelsLast) : x;
 }
 
-std::vector<torch::Tensor> Adversary::judged(const torch::Tensor& pictures) const {
+std::vector<torch::Tensor> Adversary::judged(const torch::Tensor& pictures, const CheckpointPlan& plan) const {
   const AutocastGuard autocast(device_, precision_);
-  return network_->forward(pictures);
+  return forward_checkpointed(*network_, pictures, plan);
 }
 
 torch::Tensor Adversary::generator_loss(const torch::Tensor& prediction, const torch::Tensor& target) const {
@@ -95,15 +95,16 @@ torch::Tensor Adversary::generator_loss(const torch::Tensor& prediction, const t
   std::vector<torch::Tensor> real;
   if (loss_.is_relativistic()) {
     const torch::NoGradGuard no_grad;
-    real = judged(pictures(target));
+    real = judged(pictures(target), {});
   }
-  return loss_.generator_loss(real, judged(pictures(prediction)));
+  return loss_.generator_loss(real, judged(pictures(prediction), checkpointing_));
 }
 
 LossValue Adversary::discriminator_loss(const torch::Tensor& target) {
   const torch::Tensor fake = pictures(std::exchange(taken_, torch::Tensor()));
   const torch::Tensor real = pictures(target).detach().set_requires_grad(r1_ > 0);
-  const std::vector<torch::Tensor> real_logits = judged(real), fake_logits = judged(fake);
+  const std::vector<torch::Tensor> real_logits = judged(real, r1_ > 0 ? CheckpointPlan{} : checkpointing_);
+  const std::vector<torch::Tensor> fake_logits = judged(fake, checkpointing_);
   torch::Tensor total = loss_.discriminator_loss(real_logits, fake_logits);
   std::vector<torch::Tensor> terms{total.detach()};
   if (r1_ > 0) {

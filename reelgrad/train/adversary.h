@@ -9,6 +9,7 @@
 #include "reelgrad/data/loader.h"
 #include "reelgrad/nn/discriminators.h"
 #include "reelgrad/train/amp.h"
+#include "reelgrad/train/checkpointing.h"
 #include "reelgrad/train/gan_loss.h"
 #include "reelgrad/train/loss.h"
 #include "reelgrad/train/schedule.h"
@@ -35,6 +36,9 @@ class Adversary {
 
   Discriminator& network() const { return *network_; }
 
+  // The discriminator keeps less for the backward pass, and computes it again; not of what r1 looks at.
+  void set_checkpointing(bool on) { checkpointing_.segments = on ? kCheckpointedGroups : 0; }
+
   // [N, C, H, W], or [N, 2, C, H, W] of two frames, both. A mean, not weighted.
   torch::Tensor generator_loss(const torch::Tensor& prediction, const torch::Tensor& target) const;
 
@@ -51,7 +55,9 @@ class Adversary {
   enum Measure { kReal, kFake, kRight, kMeasures };
 
  private:
-  std::vector<torch::Tensor> judged(const torch::Tensor& pictures) const;
+  static constexpr int kCheckpointedGroups = 3;  // the root of the U-Net's ten segments
+
+  std::vector<torch::Tensor> judged(const torch::Tensor& pictures, const CheckpointPlan& plan) const;
   torch::Tensor pictures(const torch::Tensor& frames) const;
   torch::Tensor measures(const std::vector<torch::Tensor>& real, const std::vector<torch::Tensor>& fake) const;
 
@@ -63,6 +69,7 @@ class Adversary {
   double r1_;
   bool frames_together_;  // the two frames of a sample are one picture
   std::vector<std::string> term_names_;
+  CheckpointPlan checkpointing_;
   torch::Tensor taken_;
 };
 

@@ -100,7 +100,7 @@ void FittedSteps::adapt(std::int64_t step, const std::string& why) {
   const MemoryLimits limits{.samples = samples_,
                             .batch_statistics = ops_.has_batch_statistics(),
                             .frames_on_card = batches_.on_card(),
-                            .segments = automatic_segments(network_),
+                            .segments = std::max(automatic_segments(network_), loss_.has_other_networks() ? 2 : 0),
                             .offloaded_segments = automatic_segments(network_, /*offload=*/true)};
   const std::optional<MemoryPlan> next = config_.memory.on_oom == "adapt" ? next_plan(plan_, limits) : std::nullopt;
   if (!next) fail_memory(step, why);

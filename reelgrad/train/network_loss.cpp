@@ -13,10 +13,10 @@ NetworkLoss::NetworkLoss(const Config& config, Network& network, Precision preci
       precision_(precision),
       device_(network.parameters().front().device()),
       dtype_(network.parameters().front().scalar_type()),
-      pairs_(config.loss.temporal > 0),
-      loss_(config.loss, parse_network_color(config.data.color)),
+      pairs_(config.loss.temporal.on()),
+      loss_(config.loss, parse_network_color(config.data.color), precision),
       adversary_(adversary),
-      adversary_weight_(config.loss.gan.weight),
+      adversary_weight_(config.loss.gan),
       names_(loss_.names()) {
   if (adversary_ != nullptr) names_.emplace_back("gan");
 }
@@ -45,7 +45,7 @@ LossValue NetworkLoss::operator()(const Batch& batch) const {
   LossValue value = loss_(prediction, target);
   if (adversary_ == nullptr) return value;
   adversary_->take(prediction);
-  const torch::Tensor gan = adversary_weight_ * adversary_->generator_loss(prediction, target);
+  const torch::Tensor gan = loss_.times_weight(adversary_weight_, adversary_->generator_loss(prediction, target));
   return {.total = value.total + gan, .terms = at::cat({value.terms, gan.detach().reshape({1}).to(value.terms.dtype())})};
 }
 

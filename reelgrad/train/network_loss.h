@@ -26,7 +26,16 @@ class NetworkLoss {
   // The prediction for the adversary alone, without gradients.
   void predict(const Batch& batch) const;
 
-  void set_checkpointing(CheckpointPlan plan) { checkpointing_ = plan; }
+  // Frozen networks of the loss and the adversary are checkpointed with the network.
+  void set_checkpointing(CheckpointPlan plan) {
+    checkpointing_ = plan;
+    loss_.set_checkpointing(plan.segments > 0);
+    if (adversary_ != nullptr) adversary_->set_checkpointing(plan.segments > 0);
+  }
+  bool has_other_networks() const { return loss_.has_frozen_networks() || adversary_ != nullptr; }
+
+  // Of the run, for weights that change with them.
+  void set_done_steps(torch::Tensor done) { loss_.set_done_steps(std::move(done)); }
   const std::vector<std::string>& names() const { return names_; }
 
   torch::Tensor network_input(const Batch& batch) const;
@@ -43,7 +52,7 @@ class NetworkLoss {
   bool pairs_;  // of frames that follow each other, for the temporal term
   Loss loss_;
   Adversary* adversary_;
-  double adversary_weight_;
+  LossWeight adversary_weight_;
   std::vector<std::string> names_;
   CheckpointPlan checkpointing_;
 };

@@ -166,6 +166,7 @@ struct Trainer::Impl {
         balance(config.discriminator.patience),
         ops(phases(), samples),
         steps(this->config, *network, loss, ops, batches, device) {
+    loss.set_done_steps((opponent ? *opponent : generator).updater.done_steps());  // steps may leave the generator alone
     latest.loss = std::numeric_limits<double>::quiet_NaN();
   }
 

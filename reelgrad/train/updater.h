@@ -65,6 +65,7 @@ class Updater {
   // float64 [7], for read(), on the device and live.
   torch::Tensor counters() const;
   void clear_norms();  // begins a new mean; waits for nothing
+  torch::Tensor done_steps() const { return counters().select(0, 1); }  // its updates
   static UpdateCounters read(const torch::Tensor& counters_on_cpu);
 
   bool averages() const;  // a moving average, or schedule-free's

@@ -9,7 +9,6 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/nn/discriminators.h"
-#include "reelgrad/nn/normed_conv.h"
 
 namespace reelgrad {
 namespace patch_vgg {
@@ -47,12 +46,16 @@ class PatchVgg : public Discriminator {
   DiscriminatorPass pass() override {
     DiscriminatorPass pass;
     for (const Level& level : levels_) {
-      pass.segments.emplace_back([level](const Tensors& in) {
-        torch::Tensor x = level.conv->forward(in.front(), level.conv->make_weight());
+      const torch::Tensor weight = add_weight(pass, *level.conv);
+      if (level.norm) add_weights(pass, *level.norm);
+      pass.segments.emplace_back([level, weight](const Tensors& in) {
+        torch::Tensor x = level.conv->forward(in.front(), weight);
         if (level.norm) x = level.norm.ptr()->forward(x);
         return Tensors{at::leaky_relu(x, 0.2)};
       });
     }
+    add_weights(pass, *linear1_);
+    add_weights(pass, *linear2_);
     pass.segments.emplace_back([this](const Tensors& in) {
       return Tensors{linear2_->forward(at::leaky_relu(linear1_->forward(in.front().flatten(1)), 0.2))};
     });

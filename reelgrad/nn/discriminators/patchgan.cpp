@@ -9,7 +9,6 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/nn/discriminators.h"
-#include "reelgrad/nn/normed_conv.h"
 
 namespace reelgrad {
 namespace patchgan {
@@ -42,8 +41,8 @@ class PatchGan : public Discriminator {
   DiscriminatorPass pass() override {
     DiscriminatorPass pass;
     for (const Layer& layer : layers_) {
-      const torch::Tensor weight = layer.conv->make_weight();
-      if (layer.conv->is_spectral()) pass.weights.push_back(weight);
+      const torch::Tensor weight = add_weight(pass, *layer.conv);
+      if (layer.norm) add_weights(pass, *layer.norm);
       pass.segments.emplace_back([layer, weight](const Tensors& in) {
         torch::Tensor x = layer.conv->forward(in.front(), weight);
         if (layer.norm) x = layer.norm.ptr()->forward(x);

@@ -7,7 +7,6 @@
 #include <array>
 
 #include "reelgrad/nn/discriminators.h"
-#include "reelgrad/nn/normed_conv.h"
 
 namespace reelgrad {
 namespace unet_sn {
@@ -62,10 +61,7 @@ class UNetSN : public Discriminator {
 DiscriminatorPass UNetSN::pass() {
   DiscriminatorPass pass;
   std::array<torch::Tensor, kConvs> weights;
-  for (std::size_t i = 0; i < kConvs; ++i) {
-    weights[i] = convs_[i]->make_weight();
-    if (convs_[i]->is_spectral()) pass.weights.push_back(weights[i]);
-  }
+  for (std::size_t i = 0; i < kConvs; ++i) weights[i] = add_weight(pass, *convs_[i]);
   const auto layer = [this, weights](std::size_t i, const torch::Tensor& x) {
     return at::leaky_relu(convs_[i]->forward(x, weights[i]), 0.2);
   };
