@@ -36,9 +36,9 @@ torch::Tensor mean_of_all(const std::vector<torch::Tensor>& scales) {
   return sum / static_cast<double>(scales.size());
 }
 
-std::vector<torch::Tensor> detached(const std::vector<torch::Tensor>& scales, torch::ScalarType type) {
+std::vector<torch::Tensor> detached(const std::vector<torch::Tensor>& scales) {
   std::vector<torch::Tensor> all;
-  for (const torch::Tensor& logits : scales) all.push_back(logits.detach().to(type));
+  for (const torch::Tensor& logits : scales) all.push_back(logits.detach());
   return all;
 }
 
@@ -100,26 +100,45 @@ torch::Tensor Adversary::generator_loss(const torch::Tensor& prediction, const t
   return loss_.generator_loss(real, judged(pictures(prediction), checkpointing_));
 }
 
-LossValue Adversary::discriminator_loss(const torch::Tensor& target) {
+// Scalar; 0 without r1.
+torch::Tensor Adversary::penalty(const std::vector<torch::Tensor>& logits, const torch::Tensor& real) const {
+  return r1_ > 0 ? r1_ / 2 * r1_penalty(logits, real) : torch::zeros({}, logits.front().options().dtype(torch::kFloat32));
+}
+
+LossValue Adversary::add_gradients(const torch::Tensor& target, const Backward& backward) {
   const torch::Tensor fake = pictures(std::exchange(taken_, torch::Tensor()));
   const torch::Tensor real = pictures(target).detach().set_requires_grad(r1_ > 0);
-  const std::vector<torch::Tensor> real_logits = judged(real, r1_ > 0 ? CheckpointPlan{} : checkpointing_);
-  const std::vector<torch::Tensor> fake_logits = judged(fake, checkpointing_);
-  torch::Tensor total = loss_.discriminator_loss(real_logits, fake_logits);
-  std::vector<torch::Tensor> terms{total.detach()};
-  if (r1_ > 0) {
-    const torch::Tensor penalty = r1_ / 2 * r1_penalty(real_logits, real);
-    terms.push_back(penalty.detach());
-    total = total + penalty;
+  std::vector<torch::Tensor> real_logits = judged(real, r1_ > 0 ? CheckpointPlan{} : checkpointing_);
+  torch::Tensor loss, r1 = penalty(real_logits, real);
+  std::vector<torch::Tensor> fake_logits;
+  if (loss_.is_relativistic()) {
+    fake_logits = judged(fake, checkpointing_);
+    loss = loss_.discriminator_loss(real_logits, fake_logits);
+    backward(r1_ > 0 ? loss + r1 : loss);
+  } else {
+    const torch::Tensor real_loss = loss_.real_part(real_logits);
+    backward(r1_ > 0 ? real_loss + r1 : real_loss);
+    real_logits = detached(real_logits);
+    fake_logits = judged(fake, checkpointing_);
+    const torch::Tensor fake_loss = loss_.fake_part(fake_logits);
+    backward(fake_loss);
+    loss = real_loss.detach() + fake_loss;
   }
-  return {.total = total, .terms = at::cat({at::stack(terms), measures(real_logits, fake_logits).to(total.dtype())})};
+  loss = loss.detach();
+  r1 = r1.detach().to(loss.dtype());
+  std::vector<torch::Tensor> terms{loss};
+  if (r1_ > 0) terms.push_back(r1);
+  return {.total = loss + r1,
+          .terms = at::cat({at::stack(terms), measures(real_logits, fake_logits).to(loss.dtype())})};
 }
 
 // Relativistic losses look at how much more real the ones are than the others on average.
 torch::Tensor Adversary::measures(const std::vector<torch::Tensor>& real, const std::vector<torch::Tensor>& fake) const {
   const torch::NoGradGuard no_grad;
   const torch::ScalarType type = real.front().scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-  const std::vector<torch::Tensor> reals = detached(real, type), fakes = detached(fake, type);
+  std::vector<torch::Tensor> reals, fakes;
+  for (const torch::Tensor& logits : real) reals.push_back(logits.to(type));
+  for (const torch::Tensor& logits : fake) fakes.push_back(logits.to(type));
   std::vector<torch::Tensor> right;
   for (std::size_t i = 0; i < reals.size(); ++i) {
     const torch::Tensor above = loss_.is_relativistic() ? fakes[i].mean() : at::full_like(fakes[i].mean(), middle_);

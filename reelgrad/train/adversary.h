@@ -42,11 +42,13 @@ class Adversary {
   // [N, C, H, W], or [N, 2, C, H, W] of two frames, both. A mean, not weighted.
   torch::Tensor generator_loss(const torch::Tensor& prediction, const torch::Tensor& target) const;
 
-  // The prediction of a micro-batch, for the discriminator_loss() that follows.
+  // The prediction of a micro-batch, for the add_gradients() that follows.
   void take(const torch::Tensor& prediction) { taken_ = prediction.detach(); }
 
-  // Its terms are term_names() and then the measures.
-  LossValue discriminator_loss(const torch::Tensor& target);
+  // Of the discriminator's loss. The value's terms are term_names() and then the measures. Real and made pictures are
+  // gone through one after the other, each with its backward, so that memory holds one of them; relativistic losses
+  // compare the two, and need both at once.
+  LossValue add_gradients(const torch::Tensor& target, const Backward& backward);
 
   // Of the loss of the discriminator: "gan", and "r1" where it is asked for.
   const std::vector<std::string>& term_names() const { return term_names_; }
@@ -58,6 +60,7 @@ class Adversary {
   static constexpr int kCheckpointedGroups = 3;  // the root of the U-Net's ten segments
 
   std::vector<torch::Tensor> judged(const torch::Tensor& pictures, const CheckpointPlan& plan) const;
+  torch::Tensor penalty(const std::vector<torch::Tensor>& logits, const torch::Tensor& real) const;
   torch::Tensor pictures(const torch::Tensor& frames) const;
   torch::Tensor measures(const std::vector<torch::Tensor>& real, const std::vector<torch::Tensor>& fake) const;
 

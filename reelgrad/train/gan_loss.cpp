@@ -63,9 +63,16 @@ torch::Tensor GanLoss::generator_part(const torch::Tensor& real, const torch::Te
   return (distance(fixed - fake.mean(), 0) + distance(fake - fixed.mean(), 1)) / 2;
 }
 
+torch::Tensor GanLoss::real_part(const torch::Tensor& logits) const {
+  return kind_ == GanKind::hinge ? at::relu(1 - logits).mean() : distance(logits, real_label_);
+}
+
+torch::Tensor GanLoss::fake_part(const torch::Tensor& logits) const {
+  return kind_ == GanKind::hinge ? at::relu(1 + logits).mean() : distance(logits, 0);
+}
+
 torch::Tensor GanLoss::discriminator_part(const torch::Tensor& real, const torch::Tensor& fake) const {
-  if (kind_ == GanKind::hinge) return at::relu(1 - real).mean() + at::relu(1 + fake).mean();
-  if (!is_relativistic()) return distance(real, real_label_) + distance(fake, 0);
+  if (!is_relativistic()) return real_part(real) + fake_part(fake);
   return (distance(real - fake.mean(), real_label_) + distance(fake - real.mean(), 0)) / 2;
 }
 
@@ -79,6 +86,14 @@ torch::Tensor GanLoss::discriminator_loss(const std::vector<torch::Tensor>& real
                                           const std::vector<torch::Tensor>& fake_logits) const {
   return mean_over_scales(real_logits, fake_logits,
                           [&](const auto& real, const auto& fake) { return discriminator_part(real, fake); });
+}
+
+torch::Tensor GanLoss::real_part(const std::vector<torch::Tensor>& real_logits) const {
+  return mean_over_scales({}, real_logits, [&](const auto&, const auto& real) { return real_part(real); });
+}
+
+torch::Tensor GanLoss::fake_part(const std::vector<torch::Tensor>& fake_logits) const {
+  return mean_over_scales({}, fake_logits, [&](const auto&, const auto& fake) { return fake_part(fake); });
 }
 
 torch::Tensor r1_penalty(const std::vector<torch::Tensor>& real_logits, const torch::Tensor& real) {

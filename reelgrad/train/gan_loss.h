@@ -33,11 +33,17 @@ class GanLoss {
   torch::Tensor discriminator_loss(const std::vector<torch::Tensor>& real_logits,
                                    const std::vector<torch::Tensor>& fake_logits) const;
 
+  // Its two parts, which can be made one after the other; not of relativistic kinds.
+  torch::Tensor real_part(const std::vector<torch::Tensor>& real_logits) const;
+  torch::Tensor fake_part(const std::vector<torch::Tensor>& fake_logits) const;
+
   bool is_relativistic() const { return kind_ == GanKind::ragan || kind_ == GanKind::ralsgan; }
 
  private:
   torch::Tensor generator_part(const torch::Tensor& real, const torch::Tensor& fake) const;
   torch::Tensor discriminator_part(const torch::Tensor& real, const torch::Tensor& fake) const;
+  torch::Tensor real_part(const torch::Tensor& logits) const;
+  torch::Tensor fake_part(const torch::Tensor& logits) const;
   torch::Tensor distance(const torch::Tensor& logits, double label) const;
 
   GanKind kind_;

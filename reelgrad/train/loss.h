@@ -19,6 +19,9 @@ struct LossValue {
   torch::Tensor terms;  // [names().size()], detached: each weighted term, in the order of names()
 };
 
+// Adds the gradients of a loss or a part of one, weighted and scaled as the step has it.
+using Backward = std::function<void(const torch::Tensor& scalar)>;
+
 // The sum of the terms whose weights are not 0, each a mean over what it looks at, so that weights mean the same for
 // every size; d = prediction - target:
 //   l1, mse, charbonnier, huber   of d, plane by plane (pixel_loss.h)

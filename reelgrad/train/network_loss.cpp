@@ -43,10 +43,35 @@ torch::Tensor NetworkLoss::prediction_of(const Batch& batch) const {
 LossValue NetworkLoss::operator()(const Batch& batch) const {
   const torch::Tensor prediction = prediction_of(batch), target = this->target(batch);
   LossValue value = loss_(prediction, target);
-  if (adversary_ == nullptr) return value;
+  return adversary_ == nullptr ? value : with_adversary(value, adversarial_term(prediction, target));
+}
+
+torch::Tensor NetworkLoss::adversarial_term(const torch::Tensor& prediction, const torch::Tensor& target) const {
+  return loss_.times_weight(adversary_weight_, adversary_->generator_loss(prediction, target));
+}
+
+LossValue NetworkLoss::with_adversary(const LossValue& value, const torch::Tensor& term) {
+  return {.total = value.total + term,
+          .terms = at::cat({value.terms, term.detach().reshape({1}).to(value.terms.dtype())})};
+}
+
+// Both parts' gradients meet in those of the prediction.
+LossValue NetworkLoss::add_gradients(const Batch& batch, const Backward& backward) const {
+  const torch::Tensor prediction = prediction_of(batch), target = this->target(batch);
+  if (adversary_ == nullptr || !prediction.requires_grad()) {
+    LossValue value = loss_(prediction, target);
+    backward(value.total);
+    return value;
+  }
   adversary_->take(prediction);
-  const torch::Tensor gan = loss_.times_weight(adversary_weight_, adversary_->generator_loss(prediction, target));
-  return {.total = value.total + gan, .terms = at::cat({value.terms, gan.detach().reshape({1}).to(value.terms.dtype())})};
+  const torch::Tensor leaf = prediction.detach().set_requires_grad(true);
+  torch::Tensor term = adversarial_term(leaf, target);
+  backward(term);
+  term = term.detach();
+  const LossValue value = loss_(leaf, target);
+  backward(value.total);
+  prediction.backward(leaf.grad());
+  return with_adversary({value.total.detach(), value.terms}, term);
 }
 
 void NetworkLoss::predict(const Batch& batch) const {

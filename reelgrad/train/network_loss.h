@@ -20,8 +20,11 @@ class NetworkLoss {
   // `adversary`: of loss.gan; nullptr: none.
   NetworkLoss(const Config& config, Network& network, Precision precision, Adversary* adversary = nullptr);
 
-  // The adversary has the prediction afterwards.
   LossValue operator()(const Batch& batch) const;
+
+  // Its gradients, for a step. The adversary's part is done, and its memory free, before the others are begun; it has
+  // the prediction afterwards.
+  LossValue add_gradients(const Batch& batch, const Backward& backward) const;
 
   // The prediction for the adversary alone, without gradients.
   void predict(const Batch& batch) const;
@@ -44,6 +47,8 @@ class NetworkLoss {
 
  private:
   torch::Tensor prediction_of(const Batch& batch) const;
+  torch::Tensor adversarial_term(const torch::Tensor& prediction, const torch::Tensor& target) const;
+  static LossValue with_adversary(const LossValue& value, const torch::Tensor& term);
 
   Network& network_;
   Precision precision_;

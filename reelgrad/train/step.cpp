@@ -65,10 +65,10 @@ void StepOps::accumulate(const Batch& batch, StepKind kind) {
       phase.instead(batch);
       continue;
     }
-    const LossValue value = phase.loss(batch);
-    if (!value.total.requires_grad()) fail_usage("model: the network's output does not depend on its parameters");
-    const torch::Tensor weighted = share == 1 ? value.total : value.total * share;
-    phase.updater->scaled(weighted).backward();
+    const LossValue value = phase.add_gradients(batch, [&](const torch::Tensor& loss) {
+      if (!loss.requires_grad()) fail_usage("model: the network's output does not depend on its parameters");
+      phase.updater->scaled(share == 1 ? loss : loss * share).backward();
+    });
     losses_[i].add_(
         at::cat({value.total.detach().reshape({1}).to(torch::kFloat64), value.terms.to(torch::kFloat64)}), share);
   }

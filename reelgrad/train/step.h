@@ -15,11 +15,22 @@
 
 namespace reelgrad {
 
+// Of a loss that is one piece.
+template <class Loss>
+auto whole_backward(Loss loss) {
+  return [loss](const Batch& batch, const Backward& backward) {
+    LossValue value = loss(batch);
+    backward(value.total);
+    return value;
+  };
+}
+
 // One network's part of a step: what it makes small, and what changes its weights. A step may have several (a generator
 // and a discriminator): each micro-batch goes through all of them in order before any network is updated. A phase sees
 // to it that its backward reaches no weights but its own.
 struct Phase {
-  std::function<LossValue(const Batch&)> loss;  // a mean over the samples
+  // Gives its loss, a mean over the samples, or its parts one after the other, to `backward`. Its value counts.
+  std::function<LossValue(const Batch&, const Backward& backward)> add_gradients;
   torch::nn::Module* network;
   Updater* updater;
   LossMeter* meter;  // of the total and the terms of its loss

@@ -197,13 +197,16 @@ struct Trainer::Impl {
 
   std::vector<Phase> phases() {
     std::vector<Phase> all{
-        {[this](const Batch& batch) { return loss(batch); }, network.get(), &generator.updater, &generator.meter}};
+        {[this](const Batch& batch, const Backward& backward) { return loss.add_gradients(batch, backward); },
+         network.get(), &generator.updater, &generator.meter}};
     if (!adversary) return all;
     all.front().is_due = [this](std::int64_t at) { return generator_steps.contains(at); };
     all.front().instead = [this](const Batch& batch) { loss.predict(batch); };
     opponent.emplace(adversary->network(), opponent_options(),
                      1 + std::ssize(adversary->term_names()) + Adversary::kMeasures, device);
-    all.push_back({[this](const Batch& batch) { return adversary->discriminator_loss(loss.target(batch)); },
+    all.push_back({[this](const Batch& batch, const Backward& backward) {
+                     return adversary->add_gradients(loss.target(batch), backward);
+                   },
                    &adversary->network(), &opponent->updater, &opponent->meter});
     return all;
   }
