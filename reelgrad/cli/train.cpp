@@ -31,8 +31,9 @@ std::string losses_text(const TrainProgress& now) {
   return fmt::format("  loss {:.5f}{}", now.loss, terms.empty() ? terms : terms + ")");
 }
 
-// "31.20 dB PSNR", "0.9123 SSIM of Y'"
+// "31.20 dB PSNR", "0.9123 SSIM of Y'", "0.1234 LPIPS"
 std::string score_text(const std::string& name, double score) {
+  if (name == "lpips" || name == "dists") return fmt::format("{:.4f} {}", -score, name == "lpips" ? "LPIPS" : "DISTS");
   const char* of = name.ends_with("_y") ? " of Y'" : "";
   return name.starts_with("psnr") ? fmt::format("{:.2f} dB PSNR{}", score, of) : fmt::format("{:.4f} SSIM{}", score, of);
 }
@@ -89,7 +90,7 @@ void train(const TrainArguments& arguments) {
                         result.run_folder.string()));
   if (result.best_score) {
     log::info(
-        fmt::format("best: {} at step {}", score_text(request.config.validation.best_by, *result.best_score), result.best_step));
+        fmt::format("best: {} at step {}", score_text(best_measure(request.config), *result.best_score), result.best_step));
   }
   if (result.interrupted) {
     throw Error(ErrorKind::interrupted, result.step > 0 ? "interrupted; a checkpoint was saved, go on with --resume"

@@ -236,6 +236,18 @@ void check_validation(const ValidationConfig& validation, Source& source) {
   }
 }
 
+// Measured with the networks that [loss] names, whatever they weigh there.
+void check_best_by(const Config& config, Source& source) {
+  for (const auto& [name, backbone] :
+       {std::pair{"lpips", config.loss.lpips.backbone}, std::pair{"dists", config.loss.dists.backbone}}) {
+    if (config.validation.best_by != name || !backbone.empty()) continue;
+    source.report("validation.best_by",
+                  fmt::format("{0} needs its network: loss.{0} = {{ weight = 0, backbone = \"…\" }} measures with it and "
+                              "does not train by it",
+                              name));
+  }
+}
+
 void check_args(const ModelConfig& model, Source& source) {
   if (model.args.empty() || find_architecture(model.arch)->takes_args) return;
   source.report("model.args", fmt::format("only for model.arch = \"module\", which is \"{}\"", model.arch));
@@ -265,6 +277,12 @@ int smallest_for(const WaveletConfig& config) {
   return (taps - 1) * ((1 << config.levels) - 1) + 1;
 }
 
+std::string best_measure(const Config& config) {
+  if (config.validation.best_by != "auto") return config.validation.best_by;
+  if (!config.loss.dists.backbone.empty()) return "dists";
+  return config.loss.lpips.backbone.empty() ? "psnr_rgb" : "lpips";
+}
+
 void check_rules(const Config& config, Source& source) {
   check_data(config.data, config.loss.temporal.on(), source);
   check_effective_batch(config, source);
@@ -274,6 +292,7 @@ void check_rules(const Config& config, Source& source) {
   check_schedule(config.schedule, "schedule", config.optimizer.lr, "optimizer", config.run.steps, source);
   check_discriminator(config, source);
   check_validation(config.validation, source);
+  check_best_by(config, source);
   check_pairs(config, source);
 }
 

@@ -241,7 +241,7 @@ struct ValidationConfig {
   std::vector<PairsConfig> pairs;    // and folders of images, or
   std::string frames;                // a range of the training scripts ("0.8:"), which training then never sees
   std::int64_t every = 1'000;        // steps
-  std::string best_by = "psnr_rgb";  // psnr_rgb | psnr_y | ssim_rgb | ssim_y
+  std::string best_by = "auto";      // auto | psnr_rgb | psnr_y | ssim_rgb | ssim_y | lpips | dists
 };
 
 struct CheckpointConfig {
@@ -263,6 +263,9 @@ struct Config {
   ValidationConfig validation;
   CheckpointConfig checkpoint;
 };
+
+// What validation.best_by means: "auto" is dists or lpips, where their networks are named in [loss], else psnr_rgb.
+std::string best_measure(const Config& config);
 
 // Reads and checks a whole file; `settings` are "section.key=value" with TOML values (a bare word is a string).
 // Throws usage: `train.toml:14: optimizer.lrr: unknown key (did you mean "lr"?)`. Touches nothing.

@@ -537,6 +537,15 @@ TEST_F(ConfigFile, TheAdversarialTermIsAWeightOrATable) {
             1e-5);
 }
 
+TEST_F(ConfigFile, TheBestIsChosenByWhatIsThere) {
+  EXPECT_EQ(best_measure(parse(minimal_)), "psnr_rgb");
+  const std::string measured = minimal_ + "[loss]\nl1 = 1\nlpips = { weight = 0, backbone = \"w.safetensors\" }\n";
+  EXPECT_EQ(best_measure(parse(measured)), "lpips");
+  EXPECT_EQ(best_measure(parse(measured + "[validation]\nbest_by = \"ssim_y\"\n")), "ssim_y");
+  EXPECT_THAT(error_of(measured + "[validation]\nbest_by = \"dists\"\n"),
+              HasSubstr("validation.best_by: dists needs its network: loss.dists = { weight = 0, backbone"));
+}
+
 TEST_F(ConfigFile, AdversarialTrainingThatCannotBeIsRefused) {
   const auto error_with = [&](const std::string& gan, const std::string& discriminator = "") {
     return error_of(minimal_ + "[loss]\ngan = " + gan + "\n" + discriminator);

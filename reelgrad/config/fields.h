@@ -492,8 +492,9 @@ void fields(V& v, ValidationConfig& c) {
                .default_text = "none"});
   v(c.every, {.key = "every", .help = "steps between validations", .unit = "steps", .min = 1, .max = kMostSteps});
   v(c.best_by, {.key = "best_by",
-                .help = "the measure by which the best checkpoint is chosen, over all frames",
-                .choices = "psnr_rgb|psnr_y|ssim_rgb|ssim_y"});
+                .help = "the measure by which the best checkpoint is chosen, over all frames; auto: dists or lpips where "
+                        "[loss] names their backbone, of whatever weight, else psnr_rgb",
+                .choices = "auto|psnr_rgb|psnr_y|ssim_rgb|ssim_y|lpips|dists"});
 }
 
 template <class V>

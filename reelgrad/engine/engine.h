@@ -73,7 +73,7 @@ struct TrainResult {
   bool stopped_early = false;  // at stop_at
   std::int64_t step = 0;
   std::filesystem::path run_folder;
-  std::optional<double> best_score;  // by validation.best_by; nullopt: never validated
+  std::optional<double> best_score;  // by best_measure(), distances negative; nullopt: never validated
   std::int64_t best_step = 0;
   std::optional<double> replay_seconds;  // a step's graph alone, where that was asked for and steps are captured
 };

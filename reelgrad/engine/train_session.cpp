@@ -223,7 +223,9 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
   spec = measured_spec(std::move(spec), *network);
   std::unique_ptr<Validator> validator;
   if (!validation.empty()) {
-    validator = make_validator(std::move(validation), spec, config.data.overrides, device);
+    auto features = std::make_unique<FeatureMeasures>(config.loss);
+    if (features->none()) features.reset();
+    validator = make_validator(std::move(validation), spec, config.data.overrides, device, std::move(features));
   }
 
   RunFolder folder(config, spec, request.mode);

@@ -18,10 +18,13 @@ double now() {
 }
 
 Json to_json(const QualityScores& scores) {
-  return {{"psnr_rgb", scores.psnr_rgb},
-          {"psnr_y", scores.psnr_y},
-          {"ssim_rgb", scores.ssim_rgb},
-          {"ssim_y", scores.ssim_y}};
+  Json json{{"psnr_rgb", scores.psnr_rgb},
+            {"psnr_y", scores.psnr_y},
+            {"ssim_rgb", scores.ssim_rgb},
+            {"ssim_y", scores.ssim_y}};
+  if (scores.lpips) json["lpips"] = *scores.lpips;
+  if (scores.dists) json["dists"] = *scores.dists;
+  return json;
 }
 
 Json to_json(const std::vector<std::pair<std::string, double>>& losses) {

@@ -12,8 +12,8 @@ namespace reelgrad {
 // "real", "fake", "right", "grad_norm", "generator_grad_norm", "lr", "skipped"}. null: no step had it.
 void append_metrics(const std::filesystem::path& file, const StepRecord& record);
 
-// {"step", "validation": {"ours": {"psnr_rgb", "psnr_y", "ssim_rgb", "ssim_y"}, "bicubic": {the same}, "frames"},
-// "time"}
+// {"step", "validation": {"ours": {"psnr_rgb", "psnr_y", "ssim_rgb", "ssim_y"; "lpips", "dists" where measured},
+// "bicubic": {the same}, "frames"}, "time"}
 void append_metrics(const std::filesystem::path& file, const ValidationRecord& record);
 
 // Leaves the lines of steps up to `last_step`; also drops a line that a killed process left unfinished.

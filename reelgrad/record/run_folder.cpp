@@ -32,11 +32,11 @@ constexpr const char* kRemovedPrefix = ".removed-";
 constexpr std::uintmax_t kLeastFreeBytes = 16 * 1024 * 1024;  // a run cannot even begin with less
 
 // A run draws its samples and names its tensors by these: one that changed would be another run under the same name.
-constexpr std::array<std::string_view, 25> kFixedKeys{
+constexpr std::array<std::string_view, 24> kFixedKeys{
     "data.augment",     "validation.frames", "data.batch",           "data.crop_px",    "data.window",
     "data.frame_step",  "data.color",        "data.segment_frames",  "data.reuse",      "run.seed",
     "data.pool_frames", "optimizer.name",    "optimizer.accumulate", "data.scene_cuts", "data.skip_duplicates",
-    "validation.best_by", "discriminator.features", "discriminator.scales", "discriminator.layers", "discriminator.norm",
+    "discriminator.features", "discriminator.scales", "discriminator.layers", "discriminator.norm",
     "discriminator.skips", "discriminator.frames", "discriminator.iters", "discriminator.init_iters", "discriminator.optimizer.name"};
 
 bool is_fixed(std::string_view key) {
@@ -165,6 +165,9 @@ void check_changes(const fs::path& folder, const Config& config) {
   const GanConfig &gan = before.loss.gan, &gan_now = config.loss.gan;
   if (gan.weight > 0 && gan_now.weight > 0 && gan.net != gan_now.net)
     refused.push_back(fmt::format("loss.gan.net: {} -> {}", gan.net, gan_now.net));
+  if (best_measure(before) != best_measure(config)) {  // scores of the one are none of the other
+    refused.push_back(fmt::format("validation.best_by: {} -> {}", best_measure(before), best_measure(config)));
+  }
   for (const std::string& line : differences(before, config)) {
     if (is_fixed(line.substr(0, line.find(':')))) {
       refused.push_back(line);

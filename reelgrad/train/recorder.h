@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -43,10 +44,14 @@ struct StepRecord {
 struct QualityScores {
   double psnr_rgb = 0, psnr_y = 0;  // dB
   double ssim_rgb = 0, ssim_y = 0;
+  std::optional<double> lpips, dists;  // distances: 0 is equal; where they were measured
 };
 
-// Of validation.best_by; the higher the better.
+// Of best_measure(); the higher the better: distances are negative.
 inline double score_by(const QualityScores& scores, const std::string& name) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  if (name == "lpips") return -scores.lpips.value_or(kNone);
+  if (name == "dists") return -scores.dists.value_or(kNone);
   if (name == "psnr_y") return scores.psnr_y;
   if (name == "ssim_rgb") return scores.ssim_rgb;
   return name == "ssim_y" ? scores.ssim_y : scores.psnr_rgb;
@@ -64,7 +69,7 @@ struct ValidationRecord {
   QualityScores ours, bicubic;     // means over all frames
   std::vector<ClipQuality> clips;  // where there are several
   torch::Tensor preview;           // float32 [3, H, 4 W] on the CPU: input | bicubic | ours | target; undefined: none
-  std::string best_by = "psnr_rgb";  // what "best" means: a member of `ours`
+  std::string best_by = "psnr_rgb";  // what "best" means: best_measure()
   double score() const { return score_by(ours, best_by); }
 };
 

@@ -456,7 +456,7 @@ struct Trainer::Impl {
     });
     validation_due = !result;
     if (result) {
-      result->best_by = config.validation.best_by;
+      result->best_by = best_measure(config);
       recorder.validation(*result);
     }
     clock.resume();
