@@ -346,6 +346,60 @@ TEST(NetworkLoss, RunsTheNetworkOnBothWindowsForATemporalTerm) {
   EXPECT_TRUE(torch::allclose(value.terms, torch::tensor({1.0, 0.5 * 2}, torch::kFloat64)));
 }
 
+// --- Weights that change with the steps ---
+
+TEST(Loss, AWeightBeginsAfterItsStartAndRises) {
+  Loss loss(
+      only([](LossConfig& c) { c.l1 = 1, c.mse = 2, c.mse.start = 3, c.mse.ramp = 4, c.huber = 5, c.huber.start = 2; }),
+      NetworkColor::rgb);
+  const torch::Tensor done = torch::zeros({}, torch::kFloat64), zeros = torch::zeros({1, 3, 4, 4}, torch::kFloat64);
+  EXPECT_THROW(loss(zeros + 1, zeros), Error);
+  loss.set_done_steps(done);
+  const std::vector<double> mse{0, 0, 0, 0.5, 1, 1.5, 2, 2}, huber{0, 0, 2.5, 2.5, 2.5, 2.5, 2.5, 2.5};
+  for (std::size_t step = 0; step < mse.size(); ++step) {
+    torch::Tensor(done).fill_(static_cast<double>(step));  // the loss reads it anew
+    const torch::Tensor expected = torch::tensor({1.0, mse[step], huber[step]}, torch::kFloat64);
+    EXPECT_TRUE(torch::equal(loss(zeros + 1, zeros).terms, expected)) << step;
+  }
+}
+
+// --- Files of networks ---
+
+TEST(FeatureLoss, TakesYuvAndGrayForRgb) {
+  const torch::Tensor rgb = uniform({2, 3, 4, 5}, 1);
+  const torch::Tensor y = 0.2126 * rgb.select(1, 0) + 0.7152 * rgb.select(1, 1) + 0.0722 * rgb.select(1, 2);
+  const torch::Tensor cb = (rgb.select(1, 2) - y) / 1.8556 + 0.5, cr = (rgb.select(1, 0) - y) / 1.5748 + 0.5;
+  EXPECT_TRUE(torch::allclose(as_rgb(torch::stack({y, cb, cr}, 1), NetworkColor::yuv444), rgb, 0, 1e-14));
+  EXPECT_TRUE(torch::equal(as_rgb(y.unsqueeze(1), NetworkColor::gray), torch::stack({y, y, y}, 1)));
+  EXPECT_TRUE(torch::equal(as_rgb(rgb, NetworkColor::rgb), rgb));
+}
+
+TEST(FeatureLoss, RefusesAFileOfAnotherNetwork) {
+  const test::TemporaryFolder folder;
+  const auto refusal = [&](const NamedTensors& tensors) -> std::string {
+    write_safetensors(folder / "net.safetensors", tensors);
+    try {
+      Loss(only([&](LossConfig& c) { c.perceptual = 1, c.perceptual.weights = folder / "net.safetensors"; }),
+           NetworkColor::rgb);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::failed);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(refusal({{"conv.weight", torch::zeros({1})}}),
+              HasSubstr("net.safetensors is not the network of torchvision's vgg19-dcbb9e9d.pth: features.0.weight is "
+                        "missing"));
+  EXPECT_THAT(refusal({{"features.0.weight", torch::zeros({64, 1, 3, 3})}}),
+              HasSubstr("features.0.weight is [64, 1, 3, 3], needed: [64, 3, 3, 3]"));
+}
+
+TEST(FeatureLoss, FindsFilesOfInstalledPackages) {
+  EXPECT_EQ(file_of_python_package("lpips/weights/v0.1/vgg.pth").filename(), "vgg.pth");
+  EXPECT_EQ(file_of_python_package("DISTS_pytorch/no_such_file.pt", "weights.pt").filename(), "weights.pt");
+  EXPECT_EQ(file_of_python_package("no_such_package/file"), "");
+}
+
 // --- Where there is no peer: against differences ---
 
 void expect_gradient_of_differences(const Loss& loss, const PicturePair& pictures) {
