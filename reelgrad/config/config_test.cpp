@@ -281,13 +281,13 @@ TEST_F(ConfigFile, WeightsOfTheLossAreNumbersOrTables) {
             "start, ramp }");
   EXPECT_EQ(error_after_data("[loss]\nl1 = { weigth = 1 }"),
             "train.toml:4: loss.l1.weigth: unknown key (did you mean \"weight\"?)");
-  EXPECT_EQ(error_after_data("[loss]\nl1 = 1\nwavelet = { filter = \"haar\",\n levels = 9 }"),
+  EXPECT_EQ(error_after_data("[loss.wavelet]\nfilter = \"haar\"\n\nlevels = 9"),
             "train.toml:6: loss.wavelet.levels: 9 is out of range, allowed: an integer from 1 to 5");
 }
 
 TEST_F(ConfigFile, NetworksOfFeaturesNameTheFilesThatTheyNeed) {
   EXPECT_EQ(error_after_data("[loss]\nperceptual = 1"),
-            "train.toml: loss.perceptual.weights: missing: torchvision's VGG19: vgg19-dcbb9e9d.pth, published at "
+            "train.toml:4: loss.perceptual.weights: missing: torchvision's VGG19: vgg19-dcbb9e9d.pth, published at "
             "https://download.pytorch.org/models/vgg19-dcbb9e9d.pth (its SHA-256 begins with dcbb9e9d); reelgrad "
             "downloads nothing");
   EXPECT_THAT(error_after_data("[loss]\nperceptual = { weights = \"vgg.pth\" }"),

@@ -48,8 +48,8 @@ std::vector<GanCase> gan_cases() {
   return cases;
 }
 
-constexpr int kSteps = 3;
-constexpr double kRate = 0.05;
+constexpr int kGanSteps = 3;
+constexpr double kGanRate = 0.05;
 
 nlohmann::json to_json(const GanCase& made) {
   const DiscriminatorOptions& o = made.options;
@@ -57,7 +57,7 @@ nlohmann::json to_json(const GanCase& made) {
           {"features", o.features}, {"scales", o.scales}, {"size", o.size_px},
           {"layers", o.layers},     {"norm", o.norm},     {"skips", o.skips},
           {"kind", made.kind},      {"r1", made.r1},      {"label_smoothing", made.label_smoothing},
-          {"steps", kSteps},        {"lr", kRate}};
+          {"steps", kGanSteps},     {"lr", kGanRate}};
 }
 
 std::shared_ptr<Discriminator> double_discriminator(const GanCase& made) {
@@ -86,7 +86,7 @@ std::map<std::string, torch::Tensor> trained_for_steps(const GanCase& made) {
   const GanPictures pictures = gan_pictures(made);
   const std::vector<torch::Tensor> parameters = network->parameters();
   std::map<std::string, torch::Tensor> out;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kGanSteps; ++step) {
     const auto number = std::to_string(step);
     const torch::Tensor fake = pictures.fake.clone().requires_grad_();
     const torch::Tensor real = pictures.real.clone().requires_grad_(made.r1 > 0);
@@ -107,7 +107,7 @@ std::map<std::string, torch::Tensor> trained_for_steps(const GanCase& made) {
     out["discriminator." + number] = loss.detach();
     const torch::NoGradGuard no_grad;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if (gradients[i].defined()) torch::Tensor(parameters[i]).sub_(kRate * gradients[i]);
+      if (gradients[i].defined()) torch::Tensor(parameters[i]).sub_(kGanRate * gradients[i]);
     }
   }
   for (const auto& [name, tensor] : state_dict(*network)) out[name] = tensor;
