@@ -10,6 +10,7 @@
 #include "reelgrad/base/log.h"
 #include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/config/architectures.h"
+#include "reelgrad/config/feature_files.h"
 
 namespace reelgrad {
 namespace {
@@ -258,6 +259,59 @@ TEST_F(ConfigFile, LossTermsFitTheDataAndEachOther) {
   EXPECT_THAT(error_after_data("[loss]\ntemporal = 1"), HasSubstr("train.toml:4: loss.temporal: alone"));
 }
 
+TEST_F(ConfigFile, WeightsOfTheLossAreNumbersOrTables) {
+  const LossConfig loss =
+      parse(minimal_ +
+            "[loss]\nl1 = { weight = 0.5, start = 100, ramp = 50 }\nssim = { start = 2 }\nfocal_frequency = { alpha = "
+            "2 }\n"
+            "perceptual = { weight = 2, weights = \"w.safetensors\", layers = { relu1_1 = 0.5, pool2 = 1 } }\n")
+          .loss;
+  EXPECT_EQ(loss.l1.weight, 0.5);
+  EXPECT_EQ(loss.l1.start, 100);
+  EXPECT_EQ(loss.l1.ramp, 50);
+  EXPECT_EQ(loss.ssim.weight, 1);  // of a table that does not say it
+  EXPECT_FALSE(loss.charbonnier.on());
+  EXPECT_EQ(loss.focal_frequency.alpha, 2);
+  EXPECT_EQ(loss.perceptual.weight, 2);
+  EXPECT_EQ(loss.perceptual.weights, folder_ / "w.safetensors");
+  EXPECT_EQ(loss.perceptual.layers, (std::map<std::string, double>{{"pool2", 1}, {"relu1_1", 0.5}}));
+
+  EXPECT_EQ(error_after_data("[loss]\nl1 = \"big\""),
+            "train.toml:4: loss.l1: \"big\" is a string, allowed: a number from 0 to 1000000, or a table { weight, "
+            "start, ramp }");
+  EXPECT_EQ(error_after_data("[loss]\nl1 = { weigth = 1 }"),
+            "train.toml:4: loss.l1.weigth: unknown key (did you mean \"weight\"?)");
+  EXPECT_EQ(error_after_data("[loss.wavelet]\nfilter = \"haar\"\n\nlevels = 9"),
+            "train.toml:6: loss.wavelet.levels: 9 is out of range, allowed: an integer from 1 to 5");
+}
+
+TEST_F(ConfigFile, NetworksOfFeaturesNameTheFilesThatTheyNeed) {
+  EXPECT_EQ(error_after_data("[loss]\nperceptual = 1"),
+            "train.toml:4: loss.perceptual.weights: missing: torchvision's VGG19: vgg19-dcbb9e9d.pth, published at "
+            "https://download.pytorch.org/models/vgg19-dcbb9e9d.pth (its SHA-256 begins with dcbb9e9d); reelgrad "
+            "downloads nothing");
+  EXPECT_THAT(error_after_data("[loss]\nperceptual = { weights = \"vgg.pth\" }"),
+              AllOf(HasSubstr("train.toml:4: loss.perceptual.weights: \"vgg.pth\" does not exist"),
+                    HasSubstr("vgg19-dcbb9e9d.pth, published at")));
+  EXPECT_THAT(error_after_data("[loss]\nlpips = 1\ndists = 1"),
+              AllOf(HasSubstr("loss.lpips.backbone: missing: "), HasSubstr("loss.dists.backbone: missing: ")));
+  EXPECT_THAT(error_after_data("[loss]\nperceptual = { weights = \"w.safetensors\", layers = { conv3_5 = 1 } }"),
+              HasSubstr("train.toml:4: loss.perceptual.layers.conv3_5: no layer of VGG19, allowed: conv1_1"));
+  EXPECT_THAT(error_after_data("crop_px = 8\n[model]\nscale = 1\n[loss]\nl1 = 1\nwavelet = { filter = \"sym7\" }"),
+              HasSubstr("loss.wavelet needs pictures of 14 pixels"));
+  EXPECT_THAT(error_after_data("color = \"gray\"\n[loss]\ncolor = 1"), HasSubstr("has no colour"));
+}
+
+TEST(FeatureFiles, LayersHaveTorchvisionsNumbers) {
+  EXPECT_EQ(vgg19_layer("conv1_1"), 0);
+  EXPECT_EQ(vgg19_layer("relu1_2"), 3);
+  EXPECT_EQ(vgg19_layer("pool1"), 4);
+  EXPECT_EQ(vgg19_layer("conv3_4"), 16);
+  EXPECT_EQ(vgg19_layer("conv5_4"), 34);
+  EXPECT_EQ(vgg19_layer("pool5"), 36);
+  EXPECT_EQ(vgg19_layer("conv2_3"), std::nullopt);
+}
+
 TEST_F(ConfigFile, RulesBetweenKeysNameBoth) {
   EXPECT_EQ(error_after_data("window = 4"), "train.toml:3: data.window: 4 is even, allowed: an odd number");
   EXPECT_EQ(
@@ -441,6 +495,23 @@ Config unusual_config(const fs::path& folder) {
             .edge_operator = "laplacian",
             .luma_weight = 2,
             .chroma_weight = 0.5};
+  c.loss.l1.start = 3, c.loss.l1.ramp = 4;
+  c.loss.ldl = 9;
+  c.loss.perceptual = 10;
+  c.loss.perceptual.weights = folder / "w.safetensors";
+  c.loss.perceptual.layers = {{"conv1_1", 0.1}, {"relu5_4", 2}};
+  c.loss.perceptual.criterion = "gram";
+  c.loss.lpips = 11;
+  c.loss.lpips.net = "alex";
+  c.loss.lpips.backbone = c.loss.lpips.weights = folder / "w.safetensors";
+  c.loss.dists = 12;
+  c.loss.dists.backbone = c.loss.dists.weights = folder / "w.safetensors";
+  c.loss.focal_frequency = 13;
+  c.loss.focal_frequency.alpha = 2;
+  c.loss.wavelet = 14;
+  c.loss.wavelet.filter = "db2", c.loss.wavelet.levels = 2, c.loss.wavelet.hh = 0.5;
+  c.loss.color = 15;
+  c.loss.color.block_px = 8, c.loss.color.start = 5;
   c.optimizer = {.name = "sgd",
                  .lr = 0.1,
                  .beta1 = 0.5,

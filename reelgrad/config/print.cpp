@@ -161,7 +161,7 @@ std::string allowed_of(const std::vector<std::int64_t>&, const Field& field) {
   return allowed_integers(field);
 }
 std::string allowed_of(const std::map<std::string, double>&, const Field& field) {
-  return "a table of " + allowed_number(field).substr(2);
+  return "a table of numbers" + allowed_number(field).substr(std::string_view("a number").size());
 }
 template <std::derived_from<LossWeight> T>
 std::string allowed_of(const T&, const Field& field) {

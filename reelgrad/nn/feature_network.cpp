@@ -139,15 +139,17 @@ torch::Tensor FeatureNetwork::apply(int index, const torch::Tensor& x) const {
   return at::conv2d(x, weight, placed_[static_cast<std::size_t>(2 * before + 1)], layer.stride, layer.padding);
 }
 
-// Layers from `first` to before `end`. {x, taps so far} -> the same; x goes where no layer needs it any more.
+// Layers from `first` to before `end`. {x, taps so far} -> the same; without x where it is the last tap (no tensor may
+// pass twice), and where no layer needs it any more.
 std::vector<torch::Tensor> FeatureNetwork::run(int first, int end, const std::vector<torch::Tensor>& in) const {
-  torch::Tensor x = in.front();
-  std::vector<torch::Tensor> out(in.begin() + 1, in.end());
+  const bool begins_at_tap = is_tap(first - 1);
+  torch::Tensor x = begins_at_tap ? in.back() : in.front();
+  std::vector<torch::Tensor> out(in.begin() + (begins_at_tap ? 0 : 1), in.end());
   for (int i = first; i < end; ++i) {
     x = apply(i, x);
     if (is_tap(i)) out.push_back(x);
   }
-  if (end < std::ssize(layers_)) out.insert(out.begin(), x);
+  if (end < std::ssize(layers_) && !is_tap(end - 1)) out.insert(out.begin(), x);
   return out;
 }
 

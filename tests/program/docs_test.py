@@ -60,6 +60,9 @@ class Docs(ProgramTest):
     def test_training(self):
         self.run_page("docs/training.md")
 
+    def test_losses(self):
+        self.run_page("docs/losses.md")
+
     def test_adversarial(self):
         self.run_page("docs/adversarial.md")
 
