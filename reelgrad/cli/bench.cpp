@@ -6,13 +6,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/files.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/base/process.h"
-#include "reelgrad/base/signals.h"
 #include "reelgrad/base/text.h"
 #include "reelgrad/cli/bench_rows.h"
 #include "reelgrad/cli/commands.h"
@@ -39,11 +37,6 @@ struct OurRound {
   std::optional<double> replay_seconds;  // of the step's graph alone; nullopt: steps are not captured
 };
 
-class StopOnly : public Observer {
- public:
-  bool stop_requested() override { return reelgrad::stop_requested(); }
-};
-
 // CONFIG, or the example in `folder`.
 fs::path config_file(const BenchArguments& arguments, const fs::path& folder) {
   if (!arguments.config.empty()) return arguments.config;
@@ -63,18 +56,6 @@ Config bench_config(const BenchArguments& arguments, const fs::path& file, const
   config.validation.script.clear();
   config.validation.pairs.clear();
   return config;
-}
-
-// Of the run's records, but the first: it holds warm-up and the first decoding.
-double recorded_rate(const fs::path& run) {
-  std::vector<double> rates;
-  std::istringstream lines(read_file(run / "metrics.jsonl"));
-  for (std::string line; std::getline(lines, line);) {
-    const auto record = nlohmann::json::parse(line);
-    if (record.contains("it_per_s")) rates.push_back(record["it_per_s"]);
-  }
-  if (rates.size() > 1) rates.erase(rates.begin());
-  return median(rates);
 }
 
 // A program of its own that trains one step: from its start to its end, with the checkpoint that it saves.
@@ -204,6 +185,7 @@ void add_bench(CLI::App& app) {
   train->callback([arguments] { print_rows(measure(*arguments), arguments->json); });
   add_bench_apply(*command);
   add_bench_conv(*command);
+  add_bench_gan(*command);
   add_bench_models(*command);
 }
 

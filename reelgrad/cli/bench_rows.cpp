@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/base/files.h"
 #include "reelgrad/cli/common.h"
 
 namespace reelgrad::cli {
@@ -35,6 +37,22 @@ double median(std::vector<double> values) {
   std::ranges::sort(values);
   const std::size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+std::vector<double> recorded(const std::filesystem::path& run, const std::string& key) {
+  std::vector<double> values;
+  std::istringstream lines(read_file(run / "metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (record.contains(key)) values.push_back(record[key]);
+  }
+  return values;
+}
+
+double recorded_rate(const std::filesystem::path& run) {
+  std::vector<double> rates = recorded(run, "it_per_s");
+  if (rates.size() > 1) rates.erase(rates.begin());
+  return median(rates);
 }
 
 std::string program_failure(const std::string& what, const ProcessResult& result) {

@@ -31,6 +31,13 @@ std::string losses_text(const TrainProgress& now) {
   return fmt::format("  loss {:.5f}{}", now.loss, terms.empty() ? terms : terms + ")");
 }
 
+// "31.20 dB PSNR", "0.9123 SSIM of Y'", "0.1234 LPIPS"
+std::string score_text(const std::string& name, double score) {
+  if (name == "lpips" || name == "dists") return fmt::format("{:.4f} {}", -score, name == "lpips" ? "LPIPS" : "DISTS");
+  const char* of = name.ends_with("_y") ? " of Y'" : "";
+  return name.starts_with("psnr") ? fmt::format("{:.2f} dB PSNR{}", score, of) : fmt::format("{:.4f} SSIM{}", score, of);
+}
+
 class TrainProgressLine : public Observer {
  public:
   bool stop_requested() override { return reelgrad::stop_requested(); }
@@ -38,6 +45,8 @@ class TrainProgressLine : public Observer {
   void train_progress(const TrainProgress& now) override {
     std::string line = fmt::format("step {}/{}", now.step, now.steps);
     line += losses_text(now);
+    if (std::isfinite(now.discriminator_real))
+      line += fmt::format("  D real {:+.2f} fake {:+.2f}", now.discriminator_real, now.discriminator_fake);
     line += fmt::format("  {:.1f} it/s", now.steps_per_second);
     if (now.steps_per_second > 0) {
       line +=
@@ -79,8 +88,9 @@ void train(const TrainArguments& arguments) {
   }
   log::info(fmt::format("{} at step {}: {}", result.interrupted ? "interrupted" : "done", result.step,
                         result.run_folder.string()));
-  if (result.best_psnr_rgb > 0) {
-    log::info(fmt::format("best: {:.2f} dB PSNR at step {}", result.best_psnr_rgb, result.best_step));
+  if (result.best_score) {
+    log::info(
+        fmt::format("best: {} at step {}", score_text(best_measure(request.config), *result.best_score), result.best_step));
   }
   if (result.interrupted) {
     throw Error(ErrorKind::interrupted, result.step > 0 ? "interrupted; a checkpoint was saved, go on with --resume"

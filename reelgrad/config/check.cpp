@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "reelgrad/config/architectures.h"
+#include "reelgrad/config/feature_files.h"
+#include "reelgrad/config/fields.h"
 
 namespace reelgrad {
 namespace {
@@ -51,9 +53,9 @@ void check_effective_batch(const Config& config, Source& source) {
                             kLargestEffectiveBatch));
 }
 
-void check_size_for(const char* key, double weight, int smallest, const Config& config, Source& source) {
+void check_size_for(const char* key, bool on, int smallest, const Config& config, Source& source) {
   const int size = config.data.crop_px * config.model.scale;
-  if (weight == 0 || size >= smallest) return;
+  if (!on || size >= smallest) return;
   source.report(written_one(source, {"data.crop_px", key}),
                 fmt::format("{} needs pictures of {} pixels a side, but data.crop_px = {} with model.scale = {} gives "
                             "{}: allowed is a crop_px from {} up",
@@ -69,84 +71,159 @@ void check_plane_weights(const Config& config, Source& source) {
   if (config.data.color == "gray") {
     source.report(key, "data.color = \"gray\" has no chroma to weigh luma against: allowed with it is 1");
   }
-  if (loss.l1 + loss.mse + loss.charbonnier + loss.huber == 0) {
+  if (!loss.l1.on() && !loss.mse.on() && !loss.charbonnier.on() && !loss.huber.on()) {
     source.report(key, "only for l1, mse, charbonnier and huber, which all weigh 0");
   }
 }
 
-void check_loss(const Config& config, Source& source) {
-  const LossConfig& loss = config.loss;
-  const double sum = loss.l1 + loss.mse + loss.charbonnier + loss.huber + loss.ssim + loss.ms_ssim + loss.fft +
-                     loss.edge + loss.temporal;
-  if (sum == 0) source.report("loss.charbonnier", "all weights of the loss are 0: nothing would be trained");
-  if (sum > 0 && sum == loss.temporal) {
+void check_weights(const Config& config, Source& source) {
+  const auto weights = loss_weights(config.loss);
+  const auto on = std::ranges::count_if(weights, [](const auto& term) { return term.second.on(); });
+  if (on == 0) source.report("loss.charbonnier", "all weights of the loss are 0: nothing would be trained");
+  if (on == 1 && config.loss.temporal.on()) {
     source.report("loss.temporal",
                   "alone it does not see what is wrong in both frames alike: give another term a weight too, as "
                   "loss.charbonnier = 1");
   }
-  check_size_for("loss.ssim", loss.ssim, kSmallestForSsim, config, source);
-  check_size_for("loss.ms_ssim", loss.ms_ssim, kSmallestForMsSsim, config, source);
-  check_plane_weights(config, source);
+  if (on == 1 && config.loss.gan.on()) {
+    source.report("loss.gan",
+                  "alone it does not know the target: give another term a weight too, as loss.charbonnier = 1");
+  }
+  for (const auto& [name, weight] : weights) {
+    if (!weight.on() || weight.start < config.run.steps) continue;
+    const std::string key = fmt::format("loss.{}", name);
+    source.warn(
+        key, fmt::format("begins after {} steps, but the run ends at run.steps = {}", weight.start, config.run.steps));
+  }
 }
 
-void check_optimizer(const OptimizerConfig& optimizer, Source& source) {
+void check_named(const char* key, bool on, const std::filesystem::path& file, std::string_view what, Source& source) {
+  if (on && file.empty()) source.report(key, fmt::format("missing: {}", what));
+}
+
+void check_perceptual(const PerceptualConfig& perceptual, Source& source) {
+  if (!perceptual.on()) return;
+  if (perceptual.layers.empty()) source.report("loss.perceptual.layers", "empty, allowed: one layer or more");
+  for (const auto& [name, weight] : perceptual.layers) {
+    if (vgg19_layer(name)) continue;
+    source.report(fmt::format("loss.perceptual.layers.{}", name),
+                  "no layer of VGG19, allowed: conv1_1 to conv5_4 (before the activation), relu1_1 to relu5_4 (after "
+                  "it), pool1 to pool5");
+  }
+}
+
+void check_features(const Config& config, Source& source) {
+  const LossConfig& loss = config.loss;
+  check_perceptual(loss.perceptual, source);
+  check_named("loss.perceptual.weights", loss.perceptual.on(), loss.perceptual.weights, kNoVgg19, source);
+  check_named("loss.lpips.backbone", loss.lpips.on(), loss.lpips.backbone, kNoLpipsBackbone, source);
+  check_named("loss.dists.backbone", loss.dists.on(), loss.dists.backbone, kNoVgg16, source);
+  check_size_for("loss.perceptual", loss.perceptual.on(), kSmallestForVgg, config, source);
+  check_size_for("loss.lpips", loss.lpips.on(), loss.lpips.net == "alex" ? kSmallestForAlexnet : kSmallestForVgg,
+                 config, source);
+  check_size_for("loss.dists", loss.dists.on(), kSmallestForVgg, config, source);
+}
+
+void check_color(const Config& config, Source& source) {
+  const ColorLossConfig& color = config.loss.color;
+  if (!color.on()) return;
+  if (config.data.color == "gray")
+    source.report("loss.color", "data.color = \"gray\" has no colour: allowed with it is 0");
+  check_size_for("loss.color", true, color.block_px, config, source);
+}
+
+void check_loss(const Config& config, Source& source) {
+  const LossConfig& loss = config.loss;
+  check_weights(config, source);
+  check_size_for("loss.ssim", loss.ssim.on(), kSmallestForSsim, config, source);
+  check_size_for("loss.ms_ssim", loss.ms_ssim.on(), kSmallestForMsSsim, config, source);
+  check_size_for("loss.wavelet", loss.wavelet.on(), smallest_for(loss.wavelet), config, source);
+  check_plane_weights(config, source);
+  check_features(config, source);
+  check_color(config, source);
+}
+
+// `section`: "optimizer", or the discriminator's.
+void check_optimizer(const OptimizerConfig& optimizer, const std::string& section, Source& source) {
   if (optimizer.nesterov && (optimizer.name != "sgd" || optimizer.momentum == 0)) {
-    source.report("optimizer.nesterov", "only for optimizer.name = \"sgd\" with a momentum");
+    source.report(section + ".nesterov", fmt::format("only for {}.name = \"sgd\" with a momentum", section));
   }
   if (optimizer.name == "schedule_free_adamw" && optimizer.beta1 == 0) {
-    source.report("optimizer.beta1", "0 leaves schedule_free_adamw without an average, allowed: above 0");
+    source.report(section + ".beta1", "0 leaves schedule_free_adamw without an average, allowed: above 0");
   }
   for (std::size_t i = 0; i < optimizer.groups.size(); ++i) {
     const double decay = optimizer.groups[i].weight_decay;
     if (decay < 0 && decay != -1) {
-      source.report(fmt::format("optimizer.groups[{}].weight_decay", i), fmt::format("{} is below 0", decay));
+      source.report(fmt::format("{}.groups[{}].weight_decay", section, i), fmt::format("{} is below 0", decay));
     }
   }
 }
 
 // Steps that a run does not reach: a shorter run of the same file may want that.
-void warn_of_what_comes_too_late(const Config& config, Source& source) {
-  const std::int64_t steps = config.run.steps;
+void warn_of_what_comes_too_late(const ScheduleConfig& schedule, const std::string& section, std::int64_t steps,
+                                 const std::string& optimizer, Source& source) {
   std::vector<std::int64_t> late;
-  std::ranges::copy_if(config.schedule.milestones, std::back_inserter(late),
+  std::ranges::copy_if(schedule.milestones, std::back_inserter(late),
                        [&](std::int64_t milestone) { return milestone >= steps; });
   if (!late.empty()) {
-    source.warn("schedule.milestones", fmt::format("{} {} never reached: the run ends at run.steps = {}",
-                                                   fmt::join(late, ", "), late.size() == 1 ? "is" : "are", steps));
+    source.warn(section + ".milestones",
+                fmt::format("{} {} never reached: the run ends at run.steps = {}", fmt::join(late, ", "),
+                            late.size() == 1 ? "is" : "are", steps));
   }
-  if (config.schedule.warmup_steps > steps) {
-    source.warn("schedule.warmup_steps",
-                fmt::format("{}, but the run ends at run.steps = {}: the learning rate never comes up to optimizer.lr",
-                            config.schedule.warmup_steps, steps));
+  if (schedule.warmup_steps > steps) {
+    source.warn(section + ".warmup_steps",
+                fmt::format("{}, but the run ends at run.steps = {}: the learning rate never comes up to {}.lr",
+                            schedule.warmup_steps, steps, optimizer));
   }
 }
 
-void check_schedule(const Config& config, Source& source) {
-  const ScheduleConfig& schedule = config.schedule;
+// `section` and `optimizer`: their names.
+void check_schedule(const ScheduleConfig& schedule, const std::string& section, double lr, const std::string& optimizer,
+                    std::int64_t steps, Source& source) {
   const auto& milestones = schedule.milestones;
   if (schedule.name == "multistep" && milestones.empty()) {
-    source.report("schedule.milestones",
-                  "missing: the steps at which the learning rate falls (schedule.name is \"multistep\")");
+    source.report(section + ".milestones",
+                  fmt::format("missing: the steps at which the learning rate falls ({}.name is \"multistep\")", section));
   }
   if (schedule.name != "multistep" && !milestones.empty()) {
-    source.report("schedule.milestones",
-                  fmt::format("only for schedule.name = \"multistep\", which is \"{}\"", schedule.name));
+    source.report(section + ".milestones",
+                  fmt::format("only for {}.name = \"multistep\", which is \"{}\"", section, schedule.name));
   }
   if (std::ranges::adjacent_find(milestones, std::greater_equal<>{}) != milestones.end()) {
-    source.report("schedule.milestones", fmt::format("{} do not rise", fmt::join(milestones, ", ")));
+    source.report(section + ".milestones", fmt::format("{} do not rise", fmt::join(milestones, ", ")));
   }
   if (schedule.name != "cosine" && schedule.name != "linear" && schedule.min_lr > 0) {
-    source.report("schedule.min_lr",
-                  fmt::format("only for schedule.name = \"cosine\" and \"linear\", which is \"{}\"", schedule.name));
+    source.report(section + ".min_lr",
+                  fmt::format("only for {}.name = \"cosine\" and \"linear\", which is \"{}\"", section, schedule.name));
   }
   if (schedule.name == "onecycle" && schedule.warmup_steps > 0) {
-    source.report("schedule.warmup_steps", "onecycle has a rise of its own: schedule.rise");
+    source.report(section + ".warmup_steps", fmt::format("onecycle has a rise of its own: {}.rise", section));
   }
-  warn_of_what_comes_too_late(config, source);
-  if (schedule.min_lr > config.optimizer.lr) {
-    source.report("schedule.min_lr",
-                  fmt::format("{} is above optimizer.lr = {}", schedule.min_lr, config.optimizer.lr));
+  warn_of_what_comes_too_late(schedule, section, steps, optimizer, source);
+  if (schedule.min_lr > lr) {
+    source.report(section + ".min_lr", fmt::format("{} is above {}.lr = {}", schedule.min_lr, optimizer, lr));
   }
+}
+
+// What is inherited has been looked at where it was given.
+void check_discriminator(const Config& config, Source& source) {
+  const GanConfig& gan = config.loss.gan;
+  const DiscriminatorConfig& discriminator = config.discriminator;
+  if (!gan.on()) return;
+  if (gan.kind == "hinge" && gan.label_smoothing > 0) {
+    source.report("loss.gan.label_smoothing", "hinge has no labels: allowed with it is 0");
+  }
+  if (discriminator.frames == 2 && !config.loss.temporal.on()) {
+    source.report("discriminator.frames", "samples have two frames with loss.temporal only, which is 0");
+  }
+  if ((discriminator.init_iters / discriminator.iters + 1) * discriminator.iters > config.run.steps) {
+    source.report(written_one(source, {"discriminator.init_iters", "discriminator.iters", "run.steps"}),
+                  fmt::format("the network would not be updated once in run.steps = {}", config.run.steps));
+  }
+  if (source.has("discriminator.optimizer")) check_optimizer(discriminator.optimizer, "discriminator.optimizer", source);
+  if (!source.has("discriminator.schedule") && discriminator.optimizer.lr == config.optimizer.lr) return;
+  check_schedule(discriminator.schedule, "discriminator.schedule", discriminator.optimizer.lr,
+                 "discriminator.optimizer", config.run.steps, source);
 }
 
 void check_validation(const ValidationConfig& validation, Source& source) {
@@ -159,6 +236,18 @@ void check_validation(const ValidationConfig& validation, Source& source) {
   }
 }
 
+// Measured with the networks that [loss] names, whatever they weigh there.
+void check_best_by(const Config& config, Source& source) {
+  for (const auto& [name, backbone] :
+       {std::pair{"lpips", config.loss.lpips.backbone}, std::pair{"dists", config.loss.dists.backbone}}) {
+    if (config.validation.best_by != name || !backbone.empty()) continue;
+    source.report("validation.best_by",
+                  fmt::format("{0} needs its network: loss.{0} = {{ weight = 0, backbone = \"…\" }} measures with it and "
+                              "does not train by it",
+                              name));
+  }
+}
+
 void check_args(const ModelConfig& model, Source& source) {
   if (model.args.empty() || find_architecture(model.arch)->takes_args) return;
   source.report("model.args", fmt::format("only for model.arch = \"module\", which is \"{}\"", model.arch));
@@ -166,11 +255,11 @@ void check_args(const ModelConfig& model, Source& source) {
 
 // Images have no neighbours in time.
 void check_pairs(const Config& config, Source& source) {
-  if (!config.data.pairs.empty() && config.loss.temporal > 0) {
+  if (!config.data.pairs.empty() && config.loss.temporal.on()) {
     source.report(written_one(source, {"loss.temporal", "data.pairs"}),
                   fmt::format("loss.temporal is {}, but the images of data.pairs are single pictures: allowed with "
                               "pairs is 0",
-                              config.loss.temporal));
+                              config.loss.temporal.weight));
   }
   if (config.data.window == 1) return;
   for (const auto& [key, given] : {std::pair{"data.pairs", !config.data.pairs.empty()},
@@ -183,14 +272,27 @@ void check_pairs(const Config& config, Source& source) {
 
 }  // namespace
 
+int smallest_for(const WaveletConfig& config) {
+  const int taps = config.filter == "haar" ? 2 : config.filter == "db2" ? 4 : 14;
+  return (taps - 1) * ((1 << config.levels) - 1) + 1;
+}
+
+std::string best_measure(const Config& config) {
+  if (config.validation.best_by != "auto") return config.validation.best_by;
+  if (!config.loss.dists.backbone.empty()) return "dists";
+  return config.loss.lpips.backbone.empty() ? "psnr_rgb" : "lpips";
+}
+
 void check_rules(const Config& config, Source& source) {
-  check_data(config.data, config.loss.temporal > 0, source);
+  check_data(config.data, config.loss.temporal.on(), source);
   check_effective_batch(config, source);
   check_args(config.model, source);
   check_loss(config, source);
-  check_optimizer(config.optimizer, source);
-  check_schedule(config, source);
+  check_optimizer(config.optimizer, "optimizer", source);
+  check_schedule(config.schedule, "schedule", config.optimizer.lr, "optimizer", config.run.steps, source);
+  check_discriminator(config, source);
   check_validation(config.validation, source);
+  check_best_by(config, source);
   check_pairs(config, source);
 }
 

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace reelgrad {
@@ -68,18 +70,100 @@ struct ModelConfig {
   std::map<std::string, std::string> args;     // what a module is made with
 };
 
-// Weights of the terms, which are added; 0: off.
+// What a term of the loss weighs; 0: off.
+struct LossWeight {
+  double weight = 0;
+  std::int64_t start = 0;  // steps done before the term counts
+  std::int64_t ramp = 0;   // steps in which its weight then rises linearly
+
+  LossWeight(double weight = 0) : weight(weight) {}
+  bool on() const { return weight > 0; }
+  bool scheduled() const { return start > 0 || ramp > 1; }
+  bool operator==(const LossWeight&) const = default;
+};
+
+// Features of VGG19. Layers are named as in feature_files.h.
+struct PerceptualConfig : LossWeight {
+  using LossWeight::LossWeight;
+  std::filesystem::path weights;  // torchvision's VGG19
+  std::map<std::string, double> layers{
+      {"conv1_2", 0.1}, {"conv2_2", 0.1}, {"conv3_4", 1}, {"conv4_4", 1}, {"conv5_4", 1}};
+  std::string criterion = "l1";  // l1 | mse | gram
+  bool operator==(const PerceptualConfig&) const = default;
+};
+
+struct LpipsConfig : LossWeight {
+  using LossWeight::LossWeight;
+  std::string net = "vgg";         // vgg | alex
+  std::filesystem::path backbone;  // torchvision's VGG16 or AlexNet
+  std::filesystem::path weights;   // empty: those of the installed package lpips
+  bool operator==(const LpipsConfig&) const = default;
+};
+
+struct DistsConfig : LossWeight {
+  using LossWeight::LossWeight;
+  std::filesystem::path backbone;  // torchvision's VGG16
+  std::filesystem::path weights;   // empty: those of the installed package DISTS-pytorch
+  bool operator==(const DistsConfig&) const = default;
+};
+
+struct FocalFrequencyConfig : LossWeight {
+  using LossWeight::LossWeight;
+  double alpha = 1;  // the focus: power of a frequency's own distance in its weight
+  bool operator==(const FocalFrequencyConfig&) const = default;
+};
+
+struct WaveletConfig : LossWeight {
+  using LossWeight::LossWeight;
+  std::string filter = "haar";            // haar | db2 | sym7
+  int levels = 1;                         //
+  double ll = 1, lh = 1, hl = 1, hh = 1;  // weights of the bands; ll of the last level
+  bool operator==(const WaveletConfig&) const = default;
+};
+
+struct ColorLossConfig : LossWeight {
+  using LossWeight::LossWeight;
+  int block_px = 4;  // side of the squares that are averaged
+  bool operator==(const ColorLossConfig&) const = default;
+};
+
+// The adversarial term: a discriminator learns beside the network what real pictures look like.
+struct GanConfig : LossWeight {
+  using LossWeight::LossWeight;
+  std::string net = "unet_sn";   // unet_sn | patch_vgg | patchgan
+  std::string kind = "vanilla";  // vanilla | lsgan | hinge | ragan | ralsgan
+  double label_smoothing = 0;    // real pictures are labelled 1 less this
+  bool operator==(const GanConfig&) const = default;
+};
+
+// The terms, which are added.
 struct LossConfig {
-  double l1 = 0, mse = 0, charbonnier = 1, huber = 0;
-  double ssim = 0, ms_ssim = 0, fft = 0, edge = 0, temporal = 0;
+  LossWeight l1, mse, charbonnier = 1, huber;
+  LossWeight ssim, ms_ssim, fft, edge, temporal, ldl;
+  PerceptualConfig perceptual;
+  LpipsConfig lpips;
+  DistsConfig dists;
+  FocalFrequencyConfig focal_frequency;
+  WaveletConfig wavelet;
+  ColorLossConfig color;
+  GanConfig gan;
   double charbonnier_eps = 1e-6;              // sqrt(d^2 + eps^2)
   double huber_delta = 1;                     // where the parabola turns into a line
   std::string edge_operator = "sobel";        // sobel | laplacian
   double luma_weight = 1, chroma_weight = 1;  // in l1, mse, charbonnier and huber of rgb and yuv444
 };
 
+// Every weighted term with its key, in the order of the keys.
+std::vector<std::pair<std::string_view, LossWeight>> loss_weights(const LossConfig& config);
+
+// Side that pictures need so that the filters of all levels fit, pixels.
+int smallest_for(const WaveletConfig& config);
+
 // Sides that a target's crop needs for them, pixels: SSIM's window fits, and on the last of MS-SSIM's five scales.
 inline constexpr int kSmallestForSsim = 11, kSmallestForMsSsim = kSmallestForSsim << 4;
+// And those that networks of features need: so many halvings leave a pixel (AlexNet's first layer takes every fourth).
+inline constexpr int kSmallestForVgg = 16, kSmallestForAlexnet = 31;
+inline constexpr int kLdlWindow = 7;  // pixels
 
 // Parameters whose names match have settings of their own.
 struct ParameterGroupConfig {
@@ -114,6 +198,26 @@ struct ScheduleConfig {
   double end_divisor = 1e4;              // the last is the first over this
 };
 
+// The same keys for a discriminator; only the network's optimizer accumulates.
+struct DiscriminatorOptimizer : OptimizerConfig {};
+
+// The discriminator of loss.gan.
+struct DiscriminatorConfig {
+  int features = 64;                 // channels of its first layer
+  int scales = 1;                    // as many discriminators, each on pictures half as large
+  int layers = 3;                    // patchgan: those that halve
+  std::string norm = "batch";        // patchgan: batch | spectral | none
+  bool skips = true;                 // unet_sn
+  int frames = 1;                    // 2: it sees the two frames of a sample together (loss.temporal)
+  std::filesystem::path pretrained;  // start from this file; empty: random
+  std::int64_t iters = 1;            // steps between two updates of the network, which the discriminator all takes
+  std::int64_t init_iters = 0;       // steps at the start that train the discriminator alone
+  double r1 = 0;                     // gamma of the R1 penalty
+  std::int64_t patience = 2'000;     // steps until a lost balance is named
+  DiscriminatorOptimizer optimizer;  // what is not given is as in [optimizer]
+  ScheduleConfig schedule;           // and in [schedule]
+};
+
 struct EmaConfig {
   double decay = 0.999;    // 0: off
   bool warmup = true;      // decay is at most (1 + n) / (10 + n) after n updates
@@ -137,6 +241,7 @@ struct ValidationConfig {
   std::vector<PairsConfig> pairs;    // and folders of images, or
   std::string frames;                // a range of the training scripts ("0.8:"), which training then never sees
   std::int64_t every = 1'000;        // steps
+  std::string best_by = "auto";      // auto | psnr_rgb | psnr_y | ssim_rgb | ssim_y | lpips | dists
 };
 
 struct CheckpointConfig {
@@ -151,12 +256,16 @@ struct Config {
   LossConfig loss;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
+  DiscriminatorConfig discriminator;
   EmaConfig ema;
   PrecisionConfig precision;
   MemoryConfig memory;
   ValidationConfig validation;
   CheckpointConfig checkpoint;
 };
+
+// What validation.best_by means: "auto" is dists or lpips, where their networks are named in [loss], else psnr_rgb.
+std::string best_measure(const Config& config);
 
 // Reads and checks a whole file; `settings` are "section.key=value" with TOML values (a bare word is a string).
 // Throws usage: `train.toml:14: optimizer.lrr: unknown key (did you mean "lr"?)`. Touches nothing.

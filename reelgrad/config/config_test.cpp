@@ -10,6 +10,7 @@
 #include "reelgrad/base/log.h"
 #include "reelgrad/base/testing/temporary_folder.h"
 #include "reelgrad/config/architectures.h"
+#include "reelgrad/config/feature_files.h"
 
 namespace reelgrad {
 namespace {
@@ -26,7 +27,7 @@ using ::testing::StartsWith;
 class ConfigFile : public ::testing::Test {
  protected:
   ConfigFile() {
-    for (const char* name : {"a.vpy", "b.mkv", "sub é/c.vpy", "w.safetensors"}) temporary_.write(name, "");
+    for (const char* name : {"a.vpy", "b.mkv", "sub é/c.vpy", "w.safetensors", "d.pth"}) temporary_.write(name, "");
   }
 
   Config parse(const std::string& text, const std::vector<std::string>& settings = {}) const {
@@ -124,8 +125,8 @@ TEST_F(ConfigFile, UnknownKeysAndSectionsNameTheNearest) {
             "train.toml:4: ema.foobar: unknown key (known: decay, warmup, every)");
   EXPECT_EQ(
       error_of("steps = 3\n" + minimal_),
-      "train.toml:1: steps: unknown key outside a section (known: run, data, model, loss, optimizer, schedule, ema, "
-      "precision, memory, validation, checkpoint)");
+      "train.toml:1: steps: unknown key outside a section (known: run, data, model, loss, optimizer, schedule, "
+      "discriminator, ema, precision, memory, validation, checkpoint)");
   EXPECT_EQ(error_after_data("[model]\nfeatres = 3"),
             "train.toml:4: model.featres: unknown key (did you mean \"features\"?)");
   EXPECT_THAT(error_after_data("[memroy]\noffload = false"), HasSubstr("train.toml:3: memroy: unknown section"));
@@ -256,6 +257,59 @@ TEST_F(ConfigFile, LossTermsFitTheDataAndEachOther) {
   EXPECT_THAT(error_after_data("[loss]\nssim = 1\nchroma_weight = 0.5"),
               HasSubstr("train.toml:5: loss.chroma_weight: only for l1, mse, charbonnier and huber"));
   EXPECT_THAT(error_after_data("[loss]\ntemporal = 1"), HasSubstr("train.toml:4: loss.temporal: alone"));
+}
+
+TEST_F(ConfigFile, WeightsOfTheLossAreNumbersOrTables) {
+  const LossConfig loss =
+      parse(minimal_ +
+            "[loss]\nl1 = { weight = 0.5, start = 100, ramp = 50 }\nssim = { start = 2 }\nfocal_frequency = { alpha = "
+            "2 }\n"
+            "perceptual = { weight = 2, weights = \"w.safetensors\", layers = { relu1_1 = 0.5, pool2 = 1 } }\n")
+          .loss;
+  EXPECT_EQ(loss.l1.weight, 0.5);
+  EXPECT_EQ(loss.l1.start, 100);
+  EXPECT_EQ(loss.l1.ramp, 50);
+  EXPECT_EQ(loss.ssim.weight, 1);  // of a table that does not say it
+  EXPECT_FALSE(loss.charbonnier.on());
+  EXPECT_EQ(loss.focal_frequency.alpha, 2);
+  EXPECT_EQ(loss.perceptual.weight, 2);
+  EXPECT_EQ(loss.perceptual.weights, folder_ / "w.safetensors");
+  EXPECT_EQ(loss.perceptual.layers, (std::map<std::string, double>{{"pool2", 1}, {"relu1_1", 0.5}}));
+
+  EXPECT_EQ(error_after_data("[loss]\nl1 = \"big\""),
+            "train.toml:4: loss.l1: \"big\" is a string, allowed: a number from 0 to 1000000, or a table { weight, "
+            "start, ramp }");
+  EXPECT_EQ(error_after_data("[loss]\nl1 = { weigth = 1 }"),
+            "train.toml:4: loss.l1.weigth: unknown key (did you mean \"weight\"?)");
+  EXPECT_EQ(error_after_data("[loss.wavelet]\nfilter = \"haar\"\n\nlevels = 9"),
+            "train.toml:6: loss.wavelet.levels: 9 is out of range, allowed: an integer from 1 to 5");
+}
+
+TEST_F(ConfigFile, NetworksOfFeaturesNameTheFilesThatTheyNeed) {
+  EXPECT_EQ(error_after_data("[loss]\nperceptual = 1"),
+            "train.toml:4: loss.perceptual.weights: missing: torchvision's VGG19: vgg19-dcbb9e9d.pth, published at "
+            "https://download.pytorch.org/models/vgg19-dcbb9e9d.pth (its SHA-256 begins with dcbb9e9d); reelgrad "
+            "downloads nothing");
+  EXPECT_THAT(error_after_data("[loss]\nperceptual = { weights = \"vgg.pth\" }"),
+              AllOf(HasSubstr("train.toml:4: loss.perceptual.weights: \"vgg.pth\" does not exist"),
+                    HasSubstr("vgg19-dcbb9e9d.pth, published at")));
+  EXPECT_THAT(error_after_data("[loss]\nlpips = 1\ndists = 1"),
+              AllOf(HasSubstr("loss.lpips.backbone: missing: "), HasSubstr("loss.dists.backbone: missing: ")));
+  EXPECT_THAT(error_after_data("[loss]\nperceptual = { weights = \"w.safetensors\", layers = { conv3_5 = 1 } }"),
+              HasSubstr("train.toml:4: loss.perceptual.layers.conv3_5: no layer of VGG19, allowed: conv1_1"));
+  EXPECT_THAT(error_after_data("crop_px = 8\n[model]\nscale = 1\n[loss]\nl1 = 1\nwavelet = { filter = \"sym7\" }"),
+              HasSubstr("loss.wavelet needs pictures of 14 pixels"));
+  EXPECT_THAT(error_after_data("color = \"gray\"\n[loss]\ncolor = 1"), HasSubstr("has no colour"));
+}
+
+TEST(FeatureFiles, LayersHaveTorchvisionsNumbers) {
+  EXPECT_EQ(vgg19_layer("conv1_1"), 0);
+  EXPECT_EQ(vgg19_layer("relu1_2"), 3);
+  EXPECT_EQ(vgg19_layer("pool1"), 4);
+  EXPECT_EQ(vgg19_layer("conv3_4"), 16);
+  EXPECT_EQ(vgg19_layer("conv5_4"), 34);
+  EXPECT_EQ(vgg19_layer("pool5"), 36);
+  EXPECT_EQ(vgg19_layer("conv2_3"), std::nullopt);
 }
 
 TEST_F(ConfigFile, RulesBetweenKeysNameBoth) {
@@ -441,6 +495,23 @@ Config unusual_config(const fs::path& folder) {
             .edge_operator = "laplacian",
             .luma_weight = 2,
             .chroma_weight = 0.5};
+  c.loss.l1.start = 3, c.loss.l1.ramp = 4;
+  c.loss.ldl = 9;
+  c.loss.perceptual = 10;
+  c.loss.perceptual.weights = folder / "w.safetensors";
+  c.loss.perceptual.layers = {{"conv1_1", 0.1}, {"relu5_4", 2}};
+  c.loss.perceptual.criterion = "gram";
+  c.loss.lpips = 11;
+  c.loss.lpips.net = "alex";
+  c.loss.lpips.backbone = c.loss.lpips.weights = folder / "w.safetensors";
+  c.loss.dists = 12;
+  c.loss.dists.backbone = c.loss.dists.weights = folder / "w.safetensors";
+  c.loss.focal_frequency = 13;
+  c.loss.focal_frequency.alpha = 2;
+  c.loss.wavelet = 14;
+  c.loss.wavelet.filter = "db2", c.loss.wavelet.levels = 2, c.loss.wavelet.hh = 0.5;
+  c.loss.color = 15;
+  c.loss.color.block_px = 8, c.loss.color.start = 5;
   c.optimizer = {.name = "sgd",
                  .lr = 0.1,
                  .beta1 = 0.5,
@@ -461,12 +532,33 @@ Config unusual_config(const fs::path& folder) {
                 .rise = 0.5,
                 .start_divisor = 2,
                 .end_divisor = 3};
+  c.loss.gan.weight = 0.5;
+  c.loss.gan.net = "patchgan";
+  c.loss.gan.kind = "lsgan";
+  c.loss.gan.label_smoothing = 0.25;
+  c.discriminator = {.features = 8,
+                     .scales = 2,
+                     .layers = 4,
+                     .norm = "spectral",
+                     .skips = false,
+                     .frames = 2,
+                     .pretrained = folder / "d.pth",
+                     .iters = 2,
+                     .init_iters = 4,
+                     .r1 = 0.5,
+                     .patience = 9};
+  static_cast<OptimizerConfig&>(c.discriminator.optimizer) = c.optimizer;
+  c.discriminator.optimizer.accumulate = 1;
+  c.discriminator.optimizer.lr = 0.2;
+  c.discriminator.schedule = c.schedule;
+  c.discriminator.schedule.gamma = 0.2;
   c.ema = {.decay = 0.9, .warmup = false, .every = 2};
   c.precision = {.amp = "bf16", .tf32 = false};
   c.memory = {.checkpointing = "5", .offload = true, .on_oom = "fail", .reserve_mb = 7};
   c.run.graph = "off";
   c.validation.script = {{folder / "b.mkv"}};
   c.validation.every = 11;
+  c.validation.best_by = "ssim_y";
   c.checkpoint = {12, 13};
   return c;
 }
@@ -491,6 +583,58 @@ TEST_F(ConfigFile, DifferencesNameEveryKeyThatChanged) {
   std::istringstream lines(to_toml(before));
   for (std::string line; std::getline(lines, line);) keys += line.find(" = ") != std::string::npos;
   EXPECT_EQ(differences(before, unusual_config(folder_)).size(), keys - 6);
+}
+
+TEST_F(ConfigFile, TheAdversarialTermIsAWeightOrATable) {
+  EXPECT_EQ(parse(minimal_ + "[loss]\nl1 = 1.0\ngan = 0.2\n").loss.gan.weight, 0.2);
+  const Config config = parse(minimal_ +
+                              "[loss]\nl1 = 1.0\ngan = { weight = 0.1, net = \"unet_sn\" }\n"
+                              "[optimizer]\nlr = 1e-4\nbeta2 = 0.9\ngroups = [{ match = \"body.*\" }]\n"
+                              "[schedule]\nname = \"cosine\"\n[discriminator]\nfeatures = 32\n"
+                              "[discriminator.optimizer]\nlr = 5e-5\n");
+  EXPECT_EQ(config.loss.gan.weight, 0.1);
+  EXPECT_EQ(config.loss.charbonnier, 0);
+  EXPECT_EQ(config.discriminator.features, 32);
+  // What is not given is as in [optimizer] and [schedule], but for patterns of the network's names.
+  EXPECT_EQ(config.discriminator.optimizer.lr, 5e-5);
+  EXPECT_EQ(config.discriminator.optimizer.beta2, 0.9);
+  EXPECT_THAT(config.discriminator.optimizer.groups, IsEmpty());
+  EXPECT_EQ(config.discriminator.schedule.name, "cosine");
+  EXPECT_EQ(parse(minimal_ + "[schedule]\nname = \"cosine\"\nmin_lr = 1e-6\n[discriminator.schedule]\nwarmup_steps = 3\n")
+                .discriminator.schedule.min_lr,
+            0);
+  EXPECT_EQ(parse_config(minimal_, "train.toml", folder_, {"loss.gan.weight=0.3", "discriminator.optimizer.lr=1e-5"})
+                .discriminator.optimizer.lr,
+            1e-5);
+}
+
+TEST_F(ConfigFile, TheBestIsChosenByWhatIsThere) {
+  EXPECT_EQ(best_measure(parse(minimal_)), "psnr_rgb");
+  const std::string measured = minimal_ + "[loss]\nl1 = 1\nlpips = { weight = 0, backbone = \"w.safetensors\" }\n";
+  EXPECT_EQ(best_measure(parse(measured)), "lpips");
+  EXPECT_EQ(best_measure(parse(measured + "[validation]\nbest_by = \"ssim_y\"\n")), "ssim_y");
+  EXPECT_THAT(error_of(measured + "[validation]\nbest_by = \"dists\"\n"),
+              HasSubstr("validation.best_by: dists needs its network: loss.dists = { weight = 0, backbone"));
+}
+
+TEST_F(ConfigFile, AdversarialTrainingThatCannotBeIsRefused) {
+  const auto error_with = [&](const std::string& gan, const std::string& discriminator = "") {
+    return error_of(minimal_ + "[loss]\ngan = " + gan + "\n" + discriminator);
+  };
+  EXPECT_THAT(error_with("0.1\ncharbonnier = 0"), HasSubstr("loss.gan: alone it does not know the target"));
+  EXPECT_EQ(error_of(minimal_ + "[loss]\ngan = 0.1\n", {"loss.gan.kind=hinge"}),
+            "--set loss.gan.kind=hinge: loss.gan is no table in the file");
+  EXPECT_THAT(error_with("{ weight = 1, net = \"unet\" }"), HasSubstr("loss.gan.net: unknown \"unet\""));
+  EXPECT_THAT(error_with("{ weight = 1, kind = \"hinge\", label_smoothing = 0.1 }"),
+              HasSubstr("loss.gan.label_smoothing: hinge has no labels"));
+  EXPECT_THAT(error_with("0.1", "[discriminator]\nframes = 2"), HasSubstr("discriminator.frames: "));
+  EXPECT_THAT(error_with("0.1", "[discriminator]\ninit_iters = 20000"),
+              HasSubstr("discriminator.init_iters: the network would not be updated once in run.steps = 20000"));
+  EXPECT_THAT(error_with("0.1", "[discriminator]\nlr = 1"), HasSubstr("discriminator.lr: unknown key"));
+  EXPECT_THAT(error_with("0.1", "[discriminator.optimizer]\naccumulate = 2"),
+              HasSubstr("discriminator.optimizer.accumulate: unknown key"));
+  EXPECT_THAT(error_with("0.1", "[discriminator.schedule]\nname = \"multistep\""),
+              HasSubstr("discriminator.schedule.milestones: missing"));
 }
 
 TEST_F(ConfigFile, LoadsFromAFileAndNamesItsPath) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <concepts>
 
 #include "reelgrad/base/text.h"
 #include "reelgrad/config/architectures.h"
@@ -29,7 +30,23 @@ std::string allowed_interval(std::string_view what, const Field& field) {
   return text;
 }
 
+struct WeightCollector {
+  std::vector<std::pair<std::string_view, LossWeight>> weights;
+
+  template <class T>
+  void operator()(T& value, const Field& field) {
+    if constexpr (std::derived_from<T, LossWeight>) weights.emplace_back(field.key, value);
+  }
+};
+
 }  // namespace
+
+std::vector<std::pair<std::string_view, LossWeight>> loss_weights(const LossConfig& config) {
+  WeightCollector collector;
+  LossConfig copy = config;
+  fields(collector, copy);
+  return collector.weights;
+}
 
 bool is_run_name(std::string_view text) {
   return !text.empty() && text != "." && text != ".." && text.find('/') == std::string_view::npos;

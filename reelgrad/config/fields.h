@@ -2,9 +2,11 @@
 // checking, printing, comparing and documenting are such visitors. For config/'s own use.
 #pragma once
 #include <limits>
+#include <string>
 #include <string_view>
 
 #include "reelgrad/config/config.h"
+#include "reelgrad/config/feature_files.h"
 
 namespace reelgrad {
 
@@ -22,6 +24,7 @@ struct Field {
   bool is_run_folder = false;                   // a path against the working directory that need not exist
   bool may_be_integer = false;                  // a string that may also be written as an integer
   std::string_view default_text = {};           // where the default is not the member's
+  std::string_view if_missing = {};             // of a path: where the file comes from
 };
 
 bool is_run_name(std::string_view text);
@@ -163,8 +166,121 @@ void fields(V& v, ModelConfig& c) {
 }
 
 template <class V>
+void fields_of_weight(V& v, LossWeight& c) {
+  v(c.weight,
+    {.key = "weight", .help = "the term's weight; 0: off", .min = 0, .max = 1e6, .default_text = "`1` in a table"});
+  v(c.start,
+    {.key = "start", .help = "the term counts after so many steps", .unit = "steps", .min = 0, .max = kMostSteps});
+  v(c.ramp, {.key = "ramp",
+             .help = "its weight rises linearly over so many steps from there; 0: at once",
+             .unit = "steps",
+             .min = 0,
+             .max = kMostSteps});
+}
+
+template <class V>
+void fields(V& v, LossWeight& c) {
+  fields_of_weight(v, c);
+}
+
+template <class V>
+void fields(V& v, PerceptualConfig& c) {
+  fields_of_weight(v, c);
+  v(c.weights, {.key = "weights",
+                .help = "torchvision's VGG19, a .pth or .safetensors file",
+                .default_text = "required",
+                .if_missing = kNoVgg19});
+  v(c.layers, {.key = "layers",
+               .help = "layers and their weights: convB_N before the activation, reluB_N after it, poolB; the default "
+                       "is Real-ESRGAN's",
+               .min = 0,
+               .max = 1e6});
+  v(c.criterion, {.key = "criterion",
+                  .help = "l1, mse: of the features; gram: mean absolute difference of their Gram matrices (style)",
+                  .choices = "l1|mse|gram"});
+}
+
+template <class V>
+void fields(V& v, LpipsConfig& c) {
+  fields_of_weight(v, c);
+  v(c.net, {.key = "net", .help = "the network of features: VGG16 or AlexNet", .choices = "vgg|alex"});
+  v(c.backbone, {.key = "backbone",
+                 .help = "torchvision's VGG16 or AlexNet, a .pth or .safetensors file",
+                 .default_text = "required",
+                 .if_missing = kNoLpipsBackbone});
+  v(c.weights, {.key = "weights",
+                .help = "LPIPS's own weights, version 0.1",
+                .default_text = "those of the installed Python package lpips",
+                .if_missing = kNoLpips});
+}
+
+template <class V>
+void fields(V& v, DistsConfig& c) {
+  fields_of_weight(v, c);
+  v(c.backbone, {.key = "backbone",
+                 .help = "torchvision's VGG16, a .pth or .safetensors file",
+                 .default_text = "required",
+                 .if_missing = kNoVgg16});
+  v(c.weights, {.key = "weights",
+                .help = "DISTS's own weights",
+                .default_text = "those of the installed Python package DISTS-pytorch",
+                .if_missing = kNoDists});
+}
+
+template <class V>
+void fields(V& v, FocalFrequencyConfig& c) {
+  fields_of_weight(v, c);
+  v(c.alpha, {.key = "alpha",
+              .help = "power of a frequency's own distance in its weight; 0: all weigh the same",
+              .min = 0,
+              .max = 10});
+}
+
+template <class V>
+void fields(V& v, WaveletConfig& c) {
+  fields_of_weight(v, c);
+  v(c.filter, {.key = "filter", .help = "wavelet, as PyWavelets names it", .choices = "haar|db2|sym7"});
+  v(c.levels, {.key = "levels", .help = "of the stationary transform", .min = 1, .max = 5});
+  const auto band = [&](double& value, std::string_view key, std::string_view help) {
+    v(value, {.key = key, .help = help, .min = 0, .max = 1e6});
+  };
+  band(c.ll, "ll", "weight of the last level's low frequencies");
+  band(c.lh, "lh", "weight of the detail along x, of every level");
+  band(c.hl, "hl", "weight of the detail along y, of every level");
+  band(c.hh, "hh", "weight of the detail along both, of every level");
+}
+
+template <class V>
+void fields(V& v, ColorLossConfig& c) {
+  fields_of_weight(v, c);
+  v(c.block_px, {.key = "block_px",
+                 .help = "side of the squares over which the colour is averaged",
+                 .unit = "pixels",
+                 .min = 1,
+                 .max = 1'024});
+}
+
+template <class V>
+void fields(V& v, GanConfig& c) {
+  fields_of_weight(v, c);
+  v(c.net, {.key = "net",
+            .help = "discriminator: Real-ESRGAN's U-Net with spectral norm, ESRGAN's of VGG's kind (target crops of 128 "
+                    "or 256 pixels), or pix2pix's patches",
+            .choices = "unet_sn|patch_vgg|patchgan"});
+  v(c.kind, {.key = "kind",
+             .help = "vanilla: binary cross entropy; lsgan: squared distance from the labels; hinge; ragan and ralsgan: "
+                     "vanilla and lsgan of how much more real the ones are than the others on average (of a "
+                     "micro-batch)",
+             .choices = "vanilla|lsgan|hinge|ragan|ralsgan"});
+  v(c.label_smoothing, {.key = "label_smoothing",
+                        .help = "real pictures are labelled 1 less this for the discriminator; not with hinge",
+                        .min = 0,
+                        .max = 0.5});
+}
+
+template <class V>
 void fields(V& v, LossConfig& c) {
-  const auto weight = [&](double& value, std::string_view key, std::string_view help) {
+  const auto weight = [&](auto& value, std::string_view key, std::string_view help) {
     v(value, {.key = key, .help = help, .min = 0, .max = 1e6});
   };
   weight(c.l1, "l1", "weight of the mean absolute difference");
@@ -179,6 +295,17 @@ void fields(V& v, LossConfig& c) {
   weight(c.temporal, "temporal",
          "weight of the mean absolute difference of the changes from frame to frame: samples are of two neighbours, "
          "frame_step apart");
+  weight(c.ldl, "ldl",
+         "weight of the locally discriminative loss: the mean absolute difference where its size varies, as artifacts "
+         "do");
+  weight(c.perceptual, "perceptual", "weight of the difference of VGG19's features");
+  weight(c.lpips, "lpips", "weight of LPIPS 0.1, a learned distance of features");
+  weight(c.dists, "dists", "weight of DISTS, which compares structure and texture of features");
+  weight(c.focal_frequency, "focal_frequency",
+         "weight of the focal frequency loss: frequencies count by how far apart they are");
+  weight(c.wavelet, "wavelet", "weight of the mean absolute difference of wavelet bands, each with its own weight");
+  weight(c.color, "color", "weight of the mean absolute difference of Cb and Cr (BT.709) averaged over squares");
+  weight(c.gan, "gan", "weight of the adversarial term, whose discriminator is set up in [discriminator]");
   v(c.charbonnier_eps, {.key = "charbonnier_eps", .help = "Charbonnier's eps", .min = 0, .max = 1, .above_min = true});
   v(c.huber_delta,
     {.key = "huber_delta", .help = "where Huber's parabola ends", .min = 0, .max = 1e6, .above_min = true});
@@ -206,7 +333,7 @@ void fields(V& v, ParameterGroupConfig& c) {
 }
 
 template <class V>
-void fields(V& v, OptimizerConfig& c) {
+void rule_fields(V& v, OptimizerConfig& c) {
   v(c.name,
     {.key = "name",
      .help = "AdamW, Adam and SGD as PyTorch's, Lion as in its paper, Schedule-Free AdamW as in its authors' code",
@@ -227,6 +354,16 @@ void fields(V& v, OptimizerConfig& c) {
   v(c.clip_norm, {.key = "clip_norm", .help = "largest norm of the whole gradient; 0: off", .min = 0, .max = 1e9});
   v(c.clip_value,
     {.key = "clip_value", .help = "largest absolute value in the gradient; 0: off", .min = 0, .max = 1e9});
+}
+
+template <class V>
+void fields(V& v, DiscriminatorOptimizer& c) {
+  rule_fields(v, c);
+}
+
+template <class V>
+void fields(V& v, OptimizerConfig& c) {
+  rule_fields(v, c);
   v(c.accumulate, {.key = "accumulate",
                    .help = "micro-batches a step; the effective batch is data.batch times this",
                    .min = 1,
@@ -257,6 +394,50 @@ void fields(V& v, ScheduleConfig& c) {
                       .max = 1e9});
   v(c.end_divisor,
     {.key = "end_divisor", .help = "onecycle: the last one is the first over this", .min = 1, .max = 1e12});
+}
+
+template <class V>
+void fields(V& v, DiscriminatorConfig& c) {
+  v(c.features, {.key = "features", .help = "channels of the first layer", .min = 1, .max = 1'024});
+  v(c.scales, {.key = "scales",
+               .help = "so many discriminators, each on pictures half as large as the one before; their losses' mean "
+                       "counts",
+               .min = 1,
+               .max = 8});
+  v(c.layers, {.key = "layers", .help = "patchgan: layers that halve the picture", .min = 1, .max = 8});
+  v(c.norm, {.key = "norm",
+             .help = "patchgan: with batch norm a batch is never split for want of memory",
+             .choices = "batch|spectral|none"});
+  v(c.skips, {.key = "skips", .help = "unet_sn: connections from the way down to the way up"});
+  v(c.frames, {.key = "frames",
+               .help = "2: it sees the two frames of a sample together, channels one after the other; with loss.temporal "
+                       "only",
+               .unit = "frames",
+               .min = 1,
+               .max = 2});
+  v(c.pretrained,
+    {.key = "pretrained",
+     .help = "start from this discriminator: a file with the community's keys, a checkpoint or a run folder",
+     .default_text = "random weights"});
+  v(c.iters, {.key = "iters",
+              .help = "the network is updated at every so many steps, the discriminator at each",
+              .unit = "steps",
+              .min = 1,
+              .max = 10'000});
+  v(c.init_iters, {.key = "init_iters",
+                   .help = "so many steps at the start train the discriminator alone",
+                   .unit = "steps",
+                   .min = 0,
+                   .max = kMostSteps});
+  v(c.r1, {.key = "r1",
+           .help = "gamma of the R1 penalty, gamma / 2 times the squared gradient of D(real) by the picture; 0: off",
+           .min = 0,
+           .max = 1e6});
+  v(c.patience, {.key = "patience",
+                 .help = "a discriminator that dominates or guesses for so long is named in the log, with advice",
+                 .unit = "steps",
+                 .min = 1,
+                 .max = kMostSteps});
 }
 
 template <class V>
@@ -310,6 +491,10 @@ void fields(V& v, ValidationConfig& c) {
                .accepted = "a range a:b, a: or :b of frames or fractions such as 0.8:",
                .default_text = "none"});
   v(c.every, {.key = "every", .help = "steps between validations", .unit = "steps", .min = 1, .max = kMostSteps});
+  v(c.best_by, {.key = "best_by",
+                .help = "the measure by which the best checkpoint is chosen, over all frames; auto: dists or lpips where "
+                        "[loss] names their backbone, of whatever weight, else psnr_rgb",
+                .choices = "auto|psnr_rgb|psnr_y|ssim_rgb|ssim_y|lpips|dists"});
 }
 
 template <class V>
@@ -318,7 +503,8 @@ void fields(V& v, CheckpointConfig& c) {
   v(c.keep_last, {.key = "keep_last", .help = "checkpoints kept, and the best, always", .min = 1, .max = 1'000'000});
 }
 
-// Calls visitor.section(name, help, struct) for each.
+// Calls visitor.section(name, help, struct) for each, and visitor.section_like(name, struct, other name, other struct)
+// for those whose defaults are what another section before them holds.
 template <class V>
 void sections(V& v, Config& c) {
   v.section("run", "The run as a whole.", c.run);
@@ -327,6 +513,9 @@ void sections(V& v, Config& c) {
   v.section("loss", "What training makes small.", c.loss);
   v.section("optimizer", "How the weights are changed.", c.optimizer);
   v.section("schedule", "The learning rate over the run.", c.schedule);
+  v.section("discriminator", "The other network of an adversarial training, for loss.gan.", c.discriminator);
+  v.section_like("discriminator.optimizer", c.discriminator.optimizer, "optimizer", c.optimizer);
+  v.section_like("discriminator.schedule", c.discriminator.schedule, "schedule", c.schedule);
   v.section("ema", "The moving average of the weights.", c.ema);
   v.section("precision", "The numbers that the network computes with.", c.precision);
   v.section("memory", "What is done for a network that is too large for the card.", c.memory);
@@ -339,6 +528,27 @@ std::string allowed_integer(const Field& field);
 std::string allowed_integers(const Field& field);
 std::string allowed_number(const Field& field);
 std::string allowed_string(const Field& field);
+
+// "a number from 0 up, or a table { weight, start, ramp }"
+class KeyList {
+ public:
+  template <class T>
+  void operator()(T&, const Field& field) {
+    text_ += text_.empty() ? "" : ", ";
+    text_ += field.key;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+template <class T>
+std::string allowed_weight(T value, const Field& field) {
+  KeyList keys;
+  fields(keys, value);
+  return allowed_number(field) + ", or a table { " + keys.text() + " }";
+}
 
 // An architecture's option as the field it is: kind "int", "ints", "bool" or "choice".
 struct ArchitectureOption;

@@ -42,6 +42,14 @@ std::string to_text(const std::vector<std::string>& values) {
   return fmt::format("[{}]", fmt::join(items, ", "));
 }
 
+std::string to_text(const std::map<std::string, double>& value) {
+  std::vector<std::string> items;
+  for (const auto& [name, number] : value) items.push_back(fmt::format("{} = {}", name, number));
+  return fmt::format("{{ {} }}", fmt::join(items, ", "));
+}
+
+template <std::derived_from<LossWeight> T>
+std::string to_text(const T& weight);
 std::string to_text(const std::vector<ScriptConfig>& scripts);
 std::string to_text(const std::vector<PairsConfig>& pairs);
 std::string to_text(const std::vector<ParameterGroupConfig>& groups);
@@ -80,6 +88,11 @@ class Printer {
     fields(*this, value);
   }
 
+  template <class T, class Other>
+  void section_like(std::string_view name, T& value, std::string_view, const Other&) {
+    section(name, "", value);
+  }
+
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
@@ -88,16 +101,25 @@ class Printer {
 };
 
 template <class T>
+std::string table_text(T table) {
+  Printer printer;
+  fields(printer, table);
+  std::vector<std::string> items;
+  for (const Entry& entry : printer.entries()) items.push_back(fmt::format("{} = {}", entry.key, entry.value));
+  return fmt::format("{{ {} }}", fmt::join(items, ", "));
+}
+
+template <class T>
 std::string tables_text(const std::vector<T>& list) {
   std::vector<std::string> tables;
-  for (T table : list) {
-    Printer printer;
-    fields(printer, table);
-    std::vector<std::string> items;
-    for (const Entry& entry : printer.entries()) items.push_back(fmt::format("{} = {}", entry.key, entry.value));
-    tables.push_back(fmt::format("{{ {} }}", fmt::join(items, ", ")));
-  }
+  for (const T& table : list) tables.push_back(table_text(table));
   return fmt::format("[{}]", fmt::join(tables, ", "));
+}
+
+// The number alone where that reads back the same.
+template <std::derived_from<LossWeight> T>
+std::string to_text(const T& weight) {
+  return weight == T(weight.weight) ? to_text(weight.weight) : table_text(weight);
 }
 
 std::string to_text(const std::vector<ScriptConfig>& scripts) {
@@ -138,6 +160,13 @@ std::string allowed_of(const std::map<std::string, std::string>&, const Field&) 
 std::string allowed_of(const std::vector<std::int64_t>&, const Field& field) {
   return allowed_integers(field);
 }
+std::string allowed_of(const std::map<std::string, double>&, const Field& field) {
+  return "a table of numbers" + allowed_number(field).substr(std::string_view("a number").size());
+}
+template <std::derived_from<LossWeight> T>
+std::string allowed_of(const T&, const Field& field) {
+  return allowed_number(field) + ", or a table";
+}
 std::string allowed_of(const std::vector<ScriptConfig>&, const Field&) {
   return "a path, or an array of paths and tables { path, weight, start, end, args }";
 }
@@ -152,6 +181,17 @@ std::string allowed_of(const std::vector<ParameterGroupConfig>&, const Field&) {
 
 std::string allowed_of(const std::vector<PairsConfig>&, const Field&) {
   return "a table { input, target, weight }, or an array of them";
+}
+
+template <class Visit>
+void for_each_loss_table(const Visit& visit) {
+  visit("perceptual", PerceptualConfig());
+  visit("lpips", LpipsConfig());
+  visit("dists", DistsConfig());
+  visit("focal_frequency", FocalFrequencyConfig());
+  visit("wavelet", WaveletConfig());
+  visit("color", ColorLossConfig());
+  visit("gan", GanConfig());
 }
 
 // The reference page.
@@ -172,6 +212,11 @@ class Reference {
     fields(*this, value);
   }
 
+  template <class T, class Other>
+  void section_like(std::string_view name, T&, std::string_view other, const Other&) {
+    text_ += fmt::format("\n## [{}]\n\n{}\n", name, like(other, T{}));
+  }
+
   void tables() {
     heading("## Tables in data.script and validation.script", "A script with more than its path.");
     ScriptConfig script;
@@ -179,6 +224,13 @@ class Reference {
     heading("## Tables in data.pairs and validation.pairs", "Two folders of images.");
     PairsConfig pairs;
     fields(*this, pairs);
+    heading("## Tables in [loss]", "A weight that is not the same from the first step to the last.");
+    LossWeight weight;
+    fields(*this, weight);
+    for_each_loss_table([this](const char* key, auto table) {
+      heading(fmt::format("## loss.{}", key), "Beside the number alone, its weight.");
+      fields(*this, table);
+    });
     heading("## Tables in optimizer.groups", "Some parameters with settings of their own.");
     ParameterGroupConfig group;
     fields(*this, group);
@@ -196,6 +248,14 @@ class Reference {
   const std::string& text() const { return text_; }
 
  private:
+  static std::string like(std::string_view other, const DiscriminatorOptimizer&) {
+    return fmt::format("The keys of [{}] but `accumulate`; those that are not given are as there, but for `no_decay` and "
+                       "`groups`.", other);
+  }
+  static std::string like(std::string_view other, const ScheduleConfig&) {
+    return fmt::format("The keys of [{}]. Without this section the discriminator has the schedule of that one.", other);
+  }
+
   static std::string allowed_of_option(const ArchitectureOption& option, const Field& field) {
     if (option.kind == "file") return "a path";
     if (option.kind == "choice") return allowed_string(field);

@@ -5,6 +5,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <concepts>
 #include <sstream>
@@ -60,6 +61,9 @@ class Reader {
   }
 
   void options(ModelConfig& model);
+
+  // A table of this name is read by itself.
+  void allow(std::string_view key) { known_.emplace_back(key); }
 
   // Reports the keys that nobody asked for.
   void finish() {
@@ -138,7 +142,31 @@ class Reader {
     value = (source_.base() / *text).lexically_normal();
     std::error_code error;
     if (source_.files_must_exist() && !fs::exists(value, error)) {
-      source_.report(key, fmt::format("\"{}\" does not exist (looked for {})", *text, value.string()));
+      source_.report(key, fmt::format("\"{}\" does not exist (looked for {}){}{}", *text, value.string(),
+                                      field.if_missing.empty() ? "" : ": ", field.if_missing));
+    }
+  }
+
+  // A number, or a table in which the weight is 1 where it is not said.
+  template <std::derived_from<LossWeight> T>
+  void read(const toml::node& node, const std::string& key, T& value, const Field& field) {
+    const toml::table* table = node.as_table();
+    if (!table && !node.is_number()) return report_type(node, key, allowed_weight(value, field));
+    if (!table) return read(node, key, value.weight, field);
+    value.weight = 1;
+    Reader reader(source_, table, key);
+    fields(reader, value);
+    reader.finish();
+  }
+
+  void read(const toml::node& node, const std::string& key, std::map<std::string, double>& value, const Field& field) {
+    const toml::table* table = node.as_table();
+    if (!table) return report_type(node, key, "a table { name = number }");
+    value.clear();
+    for (const auto& [name, item] : *table) {
+      const std::string full = fmt::format("{}.{}", key, name.str());
+      if (!source_.setting(key)) source_.note_line(full, name.source().begin.line);
+      read(item, full, value[std::string(name.str())], field);
     }
   }
 
@@ -344,6 +372,22 @@ void Reader::options(ModelConfig& model) {
   for (const ArchitectureOption& option : entry->options) model.options[std::string(option.name)] = read_option(option);
 }
 
+// Keys that are not given are as in the other section,
+void begin_like(DiscriminatorOptimizer& own, const OptimizerConfig& other, bool /*given*/) {
+  static_cast<OptimizerConfig&>(own) = other;
+  own.no_decay.clear();  // patterns of another network's names
+  own.groups.clear();
+  own.accumulate = 1;
+}
+
+// but keys of one schedule are none of another's.
+void begin_like(ScheduleConfig& own, const ScheduleConfig& other, bool given) {
+  if (!given) own = other;
+}
+
+// Sections within others.
+constexpr std::array<std::string_view, 2> kInnerSections{"discriminator.optimizer", "discriminator.schedule"};
+
 // Visits the sections of a whole document.
 class DocumentReader {
  public:
@@ -351,15 +395,23 @@ class DocumentReader {
 
   template <class T>
   void section(std::string_view name, std::string_view, T& value) {
-    known_.emplace_back(name);
-    const toml::node* node = root_.get(name);
+    if (name.find('.') == std::string_view::npos) known_.emplace_back(name);
+    const toml::node* node = root_.at_path(name).node();
     if (node) source_.note_line(std::string(name), node->source().begin.line);
     if (node && !node->is_table()) {
       source_.report(std::string(name), fmt::format("{}, allowed: a section [{}]", describe(*node), name));
     }
     Reader reader(source_, node ? node->as_table() : nullptr, std::string(name));
     fields(reader, value);
+    for (const std::string_view inner : kInnerSections)
+      if (inner.starts_with(fmt::format("{}.", name))) reader.allow(inner.substr(name.size() + 1));
     reader.finish();
+  }
+
+  template <class T, class Other>
+  void section_like(std::string_view name, T& value, std::string_view, const Other& other) {
+    begin_like(value, other, root_.at_path(name).is_table());
+    section(name, "", value);
   }
 
   void finish() {
@@ -400,13 +452,20 @@ void apply_setting(toml::table& root, Source& source, std::string_view setting) 
   const bool complete =
       equals != std::string_view::npos && dot != std::string_view::npos && dot > 0 && dot + 1 < key.size();
   if (!complete) fail_usage(fmt::format("--set {}: not of the form section.key=value", setting));
-  const std::string_view section = key.substr(0, dot), name = key.substr(dot + 1);
   const std::string value(trimmed(setting.substr(equals + 1)));
   source.note_setting(std::string(key), value);
 
-  if (!root.contains(section)) root.insert(section, toml::table{});
-  toml::table* table = root[section].as_table();
-  if (!table) return;  // the reader will say that the file has no such section
+  toml::table* table = &root;
+  std::string_view name = key;
+  for (std::size_t end = name.find('.'); end != std::string_view::npos; end = name.find('.')) {
+    const std::string_view outer = name.substr(0, end);
+    if (!table->contains(outer)) table->insert(outer, toml::table{});
+    const bool is_section = table == &root;
+    table = (*table)[outer].as_table();
+    if (!table && is_section) return;  // the reader will say that the file has no such section
+    if (!table) fail_usage(fmt::format("--set {}: {} is no table in the file", setting, key.substr(0, key.rfind('.'))));
+    name = name.substr(end + 1);
+  }
   try {
     const toml::table parsed = toml::parse("value = " + value);
     if (parsed.size() == 1) {
@@ -419,11 +478,11 @@ void apply_setting(toml::table& root, Source& source, std::string_view setting) 
   table->insert_or_assign(name, value);
 }
 
-// A loss that was chosen stands alone.
+// A loss that was chosen stands alone, but for an adversary, which does not know the target.
 void choose_loss(LossConfig& loss, const Source& source) {
   if (source.has("loss.charbonnier")) return;
-  const bool another = loss.l1 > 0 || loss.mse > 0 || loss.huber > 0 || loss.ssim > 0 || loss.ms_ssim > 0 ||
-                       loss.fft > 0 || loss.edge > 0 || loss.temporal > 0;
+  const bool another = std::ranges::any_of(
+      loss_weights(loss), [](const auto& term) { return term.first != "charbonnier" && term.first != "gan" && term.second.on(); });
   if (another) loss.charbonnier = 0;
 }
 

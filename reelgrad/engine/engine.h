@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,6 +42,9 @@ struct TrainProgress {
   double steps_per_second = 0;
   double data_wait_share = 0;
   std::int64_t memory_mb = 0;  // on the card; 0 on the CPU
+  // In adversarial training: the discriminator's logits of real and of made pictures. NaN: none, or no record yet.
+  double discriminator_real = std::numeric_limits<double>::quiet_NaN();
+  double discriminator_fake = std::numeric_limits<double>::quiet_NaN();
 };
 
 struct QualityNumbers {
@@ -69,7 +73,7 @@ struct TrainResult {
   bool stopped_early = false;  // at stop_at
   std::int64_t step = 0;
   std::filesystem::path run_folder;
-  double best_psnr_rgb = 0;  // 0: never validated
+  std::optional<double> best_score;  // by best_measure(), distances negative; nullopt: never validated
   std::int64_t best_step = 0;
   std::optional<double> replay_seconds;  // a step's graph alone, where that was asked for and steps are captured
 };

@@ -76,7 +76,7 @@ TEST_F(EngineTest, TrainsValidatesAndRestores) {
   EXPECT_FALSE(result.interrupted);
   EXPECT_FALSE(result.stopped_early);
   EXPECT_EQ(result.run_folder, folder_ / "run");
-  EXPECT_GT(result.best_psnr_rgb, 10);
+  EXPECT_GT(result.best_score.value_or(0), 10);
   EXPECT_GT(result.best_step, 0);
 
   Observer observer;
@@ -86,7 +86,7 @@ TEST_F(EngineTest, TrainsValidatesAndRestores) {
   ASSERT_EQ(scores.clips.size(), 1U);
   EXPECT_EQ(scores.clips[0].name, "waves.vpy");
   EXPECT_EQ(scores.clips[0].frames, 2);
-  EXPECT_NEAR(scores.ours.psnr_rgb, result.best_psnr_rgb, 1e-6) << "MODEL means the best checkpoint";
+  EXPECT_NEAR(scores.ours.psnr_rgb, result.best_score.value_or(0), 1e-6) << "MODEL means the best checkpoint";
   EXPECT_GT(scores.bicubic.psnr_rgb, 10);
 
   PreviewRequest preview{restore_request(result.run_folder), {script_, {}}, 3, folder_ / "preview.png"};
@@ -140,6 +140,52 @@ TEST_F(EngineTest, StopsWhenAskedAndSaves) {
   EXPECT_EQ(list_checkpoints(folder_ / "run").back().step, result.step);
 }
 
+TEST_F(EngineTest, TrainsAgainstADiscriminatorAndGoesOn) {
+  const auto adversarial = [&](const std::string& name) {
+    TrainRequest made = request(name);
+    made.config.run.steps = 12;
+    made.config.loss.gan = 0.1;
+    made.config.discriminator.features = 4;
+    made.config.discriminator.init_iters = 3;
+    made.config.validation.best_by = "psnr_y";
+    return made;
+  };
+  train(adversarial("whole"));
+  TrainRequest first = adversarial("parts");
+  first.stop_at = 5;
+  train(first);
+  TrainRequest second = adversarial("parts");
+  second.mode = RunMode::resume;
+  const TrainResult result = train(second);
+  EXPECT_EQ(result.step, 12);
+  EXPECT_GT(result.best_score.value_or(0), 10);
+  const auto tensors_of = [&](const char* run, const char* file) {
+    return read_safetensors(folder_ / run / "checkpoints/step-000012" / file).tensors;
+  };
+  for (const char* file : {"model.safetensors", "discriminator.safetensors", "training.safetensors"}) {
+    const NamedTensors whole = tensors_of("whole", file), parts = tensors_of("parts", file);
+    ASSERT_EQ(whole.size(), parts.size());
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      EXPECT_TRUE(torch::equal(whole[i].second, parts[i].second)) << whole[i].first;
+  }
+
+  // The discriminator of the one is the start of another; one of another size is refused.
+  TrainRequest next = adversarial("next");
+  next.config.discriminator.pretrained = folder_ / "whole";
+  next.config.discriminator.optimizer.lr = 1e-12;
+  next.config.run.steps = 4;
+  train(next);
+  const NamedTensors before = tensors_of("whole", "discriminator.safetensors");
+  const NamedTensors after =
+      read_safetensors(folder_ / "next/checkpoints/step-000004/discriminator.safetensors").tensors;
+  EXPECT_EQ(before.front().first, "conv0.weight");
+  EXPECT_TRUE(torch::allclose(before.front().second, after.front().second, 0, 1e-6));
+  TrainRequest other = adversarial("other");
+  other.config.discriminator.pretrained = folder_ / "whole";
+  other.config.discriminator.features = 8;
+  EXPECT_THROW(train(other), Error);
+}
+
 TEST_F(EngineTest, WeightsOfAnotherRunAreTheStart) {
   const TrainResult first = train(request("first"));
   TrainRequest next = request("next");
@@ -148,7 +194,7 @@ TEST_F(EngineTest, WeightsOfAnotherRunAreTheStart) {
   next.config.run.steps = 1;
   next.config.ema.decay = 0;
   const TrainResult second = train(next);
-  EXPECT_NEAR(second.best_psnr_rgb, first.best_psnr_rgb, 1e-3);
+  EXPECT_NEAR(second.best_score.value_or(0), first.best_score.value_or(1), 1e-3);
 }
 
 // Another scale: all but the last layer is taken over.

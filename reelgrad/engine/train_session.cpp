@@ -19,6 +19,7 @@
 #include "reelgrad/nn/weights_file.h"
 #include "reelgrad/record/run_folder.h"
 #include "reelgrad/restore/validation.h"
+#include "reelgrad/train/adversary.h"
 #include "reelgrad/train/amp.h"
 #include "reelgrad/train/trainer.h"
 #include "reelgrad/train/updater.h"
@@ -27,6 +28,7 @@ namespace reelgrad {
 namespace {
 
 constexpr int kTimedReplays = 200;
+constexpr std::uint64_t kDiscriminatorSeed = 1;  // added to run.seed
 
 OpenOptions with_progress(Observer& observer) {
   return {.on_progress = [&observer](const std::string& text) { observer.status(text); }};
@@ -133,6 +135,19 @@ std::shared_ptr<Network> starting_network(const Config& config, const NetworkSpe
   return network;
 }
 
+// nullptr without loss.gan. Its start is drawn apart from the network's, which is then the same with and without it.
+std::shared_ptr<Discriminator> starting_discriminator(const Config& config, RunMode mode) {
+  if (config.loss.gan.weight == 0) return nullptr;
+  std::shared_ptr<Discriminator> discriminator =
+      make_discriminator(discriminator_options(config), config.run.seed + kDiscriminatorSeed);
+  const std::filesystem::path& pretrained = config.discriminator.pretrained;
+  if (pretrained.empty() || mode == RunMode::resume) return discriminator;
+  const std::filesystem::path file = find_discriminator_file(pretrained);
+  const torch::NoGradGuard no_grad;
+  load_strict(*discriminator, read_weights_logged(file).tensors, file.string());
+  return discriminator;
+}
+
 // Passes everything on and remembers the best score, which each checkpoint carries.
 class BestRecorder : public Recorder {
  public:
@@ -147,7 +162,7 @@ class BestRecorder : public Recorder {
   void remember(const Snapshot& snapshot) {
     result_.step = snapshot.step;
     if (!snapshot.best_score) return;
-    result_.best_psnr_rgb = *snapshot.best_score;
+    result_.best_score = snapshot.best_score;
     result_.best_step = snapshot.best_step;
   }
 
@@ -166,6 +181,10 @@ TrainProgress to_progress(std::int64_t step, std::int64_t steps, const StepRecor
   progress.steps_per_second = record.steps_per_second;
   progress.data_wait_share = record.data_wait_share;
   progress.memory_mb = record.memory_mb;
+  if (record.discriminator) {
+    progress.discriminator_real = record.discriminator->real;
+    progress.discriminator_fake = record.discriminator->fake;
+  }
   return progress;
 }
 
@@ -199,10 +218,14 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
   if (request.mode == RunMode::resume) spec = with_kept_file(std::move(spec), config.run.dir);
   const std::shared_ptr<Network> network = starting_network(config, spec, request.mode);
   check_parameter_patterns(config.optimizer, *network);
+  const std::shared_ptr<Discriminator> discriminator = starting_discriminator(config, request.mode);
+  if (discriminator) check_parameter_patterns(config.discriminator.optimizer, *discriminator);
   spec = measured_spec(std::move(spec), *network);
   std::unique_ptr<Validator> validator;
   if (!validation.empty()) {
-    validator = make_validator(std::move(validation), spec, config.data.overrides, device);
+    auto features = std::make_unique<FeatureMeasures>(config.loss);
+    if (features->none()) features.reset();
+    validator = make_validator(std::move(validation), spec, config.data.overrides, device, std::move(features));
   }
 
   RunFolder folder(config, spec, request.mode);
@@ -232,7 +255,7 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
     hooks.progress = [&](std::int64_t step, const StepRecord& record) {
       observer.train_progress(to_progress(step, config.run.steps, record));
     };
-    Trainer trainer(config, network, device, loader, recorder, validator.get(), hooks);
+    Trainer trainer(config, network, device, loader, recorder, validator.get(), hooks, discriminator);
     if (resumed) trainer.restore(*resumed);
     const TrainOutcome outcome = trainer.run(request.stop_at);
     result.step = trainer.step();

@@ -17,6 +17,8 @@ struct SchedulePlan {
   std::int64_t steps = 1, warmup_steps = 0;
   const std::int64_t* milestones = nullptr;
   std::int64_t milestone_count = 0;
+  // Place in the schedule of update n: first_step + n * steps_per_update. For a network that some steps leave alone.
+  std::int64_t first_step = 0, steps_per_update = 1;
 };
 
 inline constexpr double kPi = 3.14159265358979323846;
@@ -72,7 +74,9 @@ REELGRAD_HD double rate_without_warmup(const SchedulePlan& plan, std::int64_t do
 //   onecycle   on half waves from lr / start_divisor up to lr, and down to that over end_divisor   OneCycleLR
 //   warm-up    the above * (done + 1) / W while done < W                     LinearLR(start 1/W, total_iters W - 1)
 // W: warmup_steps. "Linear from 0": the first update has lr / W, an update at rate 0 would be lost.
-REELGRAD_HD double learning_rate_at(const SchedulePlan& plan, std::int64_t done) {
+// `done` counts steps here, those that left the network alone among them: see SchedulePlan.
+REELGRAD_HD double learning_rate_at(const SchedulePlan& plan, std::int64_t updates) {
+  const std::int64_t done = plan.first_step + updates * plan.steps_per_update;
   const double rate = rate_without_warmup(plan, done);
   if (done >= plan.warmup_steps) return rate;
   return rate * static_cast<double>(done + 1) / static_cast<double>(plan.warmup_steps);

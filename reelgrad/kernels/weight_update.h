@@ -25,6 +25,7 @@ struct UpdatePlan {
   bool nesterov = false;
   double clip_norm = 0, clip_value = 0;  // 0: off
   bool loss_scaling = false;             // gradients carry the loss scale, and those not finite skip the update
+  bool sums_norms = false;               // the gradients' norms are summed, for the log
   std::int64_t growth_interval = 2000;   // updates between two doublings of the loss scale
   SchedulePlan schedule;
   double average_decay = 0;  // 0: no moving average
@@ -37,6 +38,7 @@ struct UpdateProgress {
   double scale = 1;  // of the loss; a float32 value
   double updates = 0, skipped = 0, skipped_in_a_row = 0;
   double learning_rate = 0;  // of the last update
+  double norm_sum = 0, norm_count = 0;  // of the unscaled gradients' norms before clipping, since they were cleared
   double growth_tracker = 0;
   double weight_sum = 0, largest_rate = 0;  // schedule-free: sum of the largest learning rate so far, squared
 };
@@ -102,7 +104,7 @@ void update(const UpdatePlan& plan, const UpdateTable& table, GradientPointers g
 
 // Whether an update needs sum_squares(); without it decide() takes no sums.
 constexpr bool needs_gradient_norm(const UpdatePlan& plan) {
-  return plan.loss_scaling || plan.clip_norm > 0;
+  return plan.loss_scaling || plan.clip_norm > 0 || plan.sums_norms;
 }
 
 }  // namespace reelgrad

@@ -64,7 +64,12 @@ REELGRAD_HD void decide_update(const UpdatePlan& plan, double square_sum, Update
   factors.skip = 0;
   // By way of float64, as torch does: the reciprocal of a large float32 scale is not exact.
   const double unscale = plan.loss_scaling ? static_cast<float>(1 / progress.scale) : 1.0;
-  const double clip = plan.clip_norm > 0 ? norm_clip(plan.clip_norm, std::sqrt(square_sum) * unscale) : 1.0;
+  const double norm = std::sqrt(square_sum) * unscale;
+  const double clip = plan.clip_norm > 0 ? norm_clip(plan.clip_norm, norm) : 1.0;
+  if (plan.sums_norms) {
+    progress.norm_sum += norm;
+    progress.norm_count += 1;
+  }
   factors.gradient_factor = unscale * clip;
   factors.learning_rate = learning_rate_at(plan.schedule, static_cast<std::int64_t>(progress.updates));
   progress.learning_rate = factors.learning_rate;

@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kTrainingFile = "training.safetensors";
 constexpr const char* kStateFile = "state.json";
 constexpr const char* kManifestFile = "manifest.json";
-constexpr std::array kFiles{kModelFile, kTrainingFile, kStateFile};
+constexpr std::array kFiles{kModelFile, kTrainingFile, kStateFile};  // always there
 constexpr std::string_view kStepPrefix = "step-";
 constexpr int kFormat = 1;
 constexpr std::uintmax_t kOverheadBytes = 256 * 1024;  // headers, state.json, manifest.json, the file system's blocks
@@ -45,6 +45,7 @@ void require_sound(const Snapshot& snapshot) {
   NamedTensors state = snapshot.training;
   std::erase_if(state, [](const auto& entry) { return entry.first.starts_with("meter."); });
   require_finite(state, fmt::format("the training state of step {}", snapshot.step));
+  require_finite(snapshot.discriminator, fmt::format("the discriminator of step {}", snapshot.step));
 }
 
 std::uintmax_t bytes_of(const NamedTensors& tensors) {
@@ -55,9 +56,11 @@ std::uintmax_t bytes_of(const NamedTensors& tensors) {
 
 std::string manifest_of(const fs::path& folder) {
   Json files = Json::object();
-  for (const char* name : kFiles) {
+  const auto add = [&](const char* name) {
     files[name] = {{"bytes", fs::file_size(folder / name)}, {"xxh3_128", xxh3_128_hex(folder / name)}};
-  }
+  };
+  for (const char* name : kFiles) add(name);
+  if (fs::exists(folder / kDiscriminatorFile)) add(kDiscriminatorFile);
   return Json{{"format", kFormat}, {"files", files}}.dump(2) + "\n";
 }
 
@@ -77,6 +80,8 @@ void write_files(const fs::path& final_folder, const Snapshot& snapshot, const N
   PendingFolder pending(final_folder);
   write_safetensors(pending.path() / kModelFile, snapshot.model, model_metadata(spec));
   write_safetensors(pending.path() / kTrainingFile, snapshot.training);
+  if (!snapshot.discriminator.empty())
+    write_safetensors(pending.path() / kDiscriminatorFile, snapshot.discriminator, {{"format", "pt"}});
   write_file_atomically(pending.path() / kStateFile, state_of(snapshot, score));
   write_file_atomically(pending.path() / kManifestFile, manifest_of(pending.path()));
   pending.commit();
@@ -115,7 +120,8 @@ std::string step_name(std::int64_t step) {
 
 void write_checkpoint(const fs::path& folder, const Snapshot& snapshot, const NetworkSpec& spec,
                       std::optional<double> score) {
-  const std::uintmax_t needed = bytes_of(snapshot.model) + bytes_of(snapshot.training) + kOverheadBytes;
+  const std::uintmax_t needed =
+      bytes_of(snapshot.model) + bytes_of(snapshot.training) + bytes_of(snapshot.discriminator) + kOverheadBytes;
   const auto fail_to_save = [&](const std::string& reason) {
     fail(fmt::format("cannot save the checkpoint {} ({} bytes): {}; the checkpoints before it are unharmed",
                      folder.string(), needed, reason));
@@ -138,9 +144,11 @@ std::string find_damage(const fs::path& folder) {
   try {
     if (!fs::exists(folder / kManifestFile)) return fmt::format("{} is missing", kManifestFile);
     const Json manifest = Json::parse(read_file(folder / kManifestFile));
+    const Json& files = manifest.at("files");
     for (const char* name : kFiles) {
-      if (const std::string damage = file_damage(folder, name, manifest.at("files")); !damage.empty()) return damage;
+      if (const std::string damage = file_damage(folder, name, files); !damage.empty()) return damage;
     }
+    if (files.contains(kDiscriminatorFile)) return file_damage(folder, kDiscriminatorFile, files);
     return "";
   } catch (const Json::exception&) {
     return fmt::format("{} cannot be read as JSON", kManifestFile);
@@ -177,6 +185,8 @@ Snapshot read_checkpoint(const fs::path& folder) {
                     .validation_due = state.validation_due,
                     .model = read_safetensors(folder / kModelFile).tensors,
                     .training = read_safetensors(folder / kTrainingFile).tensors};
+  if (fs::exists(folder / kDiscriminatorFile))
+    snapshot.discriminator = read_safetensors(folder / kDiscriminatorFile).tensors;
   require_sound(snapshot);
   return snapshot;
 }

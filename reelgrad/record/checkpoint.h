@@ -1,5 +1,6 @@
-// One checkpoint on disk: a folder step-NNNNNN of model.safetensors, training.safetensors, state.json and manifest.json
-// (size and XXH3-128 of each of the others), which appears whole or not at all.
+// One checkpoint on disk: a folder step-NNNNNN of model.safetensors, training.safetensors, state.json, in adversarial
+// training discriminator.safetensors, and manifest.json (size and XXH3-128 of each of the others), which appears whole or
+// not at all.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,6 +15,7 @@ namespace reelgrad {
 
 inline constexpr const char* kCheckpointsFolder = "checkpoints";
 inline constexpr const char* kModelFile = "model.safetensors";
+inline constexpr const char* kDiscriminatorFile = "discriminator.safetensors";
 
 // What state.json holds besides the snapshot's own fields.
 struct CheckpointState {

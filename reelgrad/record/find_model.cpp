@@ -54,4 +54,12 @@ fs::path find_model_file(const fs::path& model) {
                    kCheckpointsFolder, kModelFile));
 }
 
+fs::path find_discriminator_file(const fs::path& discriminator) {
+  if (fs::exists(discriminator) && !fs::is_directory(discriminator)) return discriminator;
+  const fs::path file = find_model_file(discriminator).parent_path() / kDiscriminatorFile;
+  if (fs::exists(file)) return file;
+  fail(fmt::format("{}: no {} is there: it was not trained with loss.gan", file.parent_path().string(),
+                   kDiscriminatorFile));
+}
+
 }  // namespace reelgrad

@@ -18,15 +18,31 @@ double now() {
 }
 
 Json to_json(const QualityScores& scores) {
-  return {{"psnr_rgb", scores.psnr_rgb},
-          {"psnr_y", scores.psnr_y},
-          {"ssim_rgb", scores.ssim_rgb},
-          {"ssim_y", scores.ssim_y}};
+  Json json{{"psnr_rgb", scores.psnr_rgb},
+            {"psnr_y", scores.psnr_y},
+            {"ssim_rgb", scores.ssim_rgb},
+            {"ssim_y", scores.ssim_y}};
+  if (scores.lpips) json["lpips"] = *scores.lpips;
+  if (scores.dists) json["dists"] = *scores.dists;
+  return json;
 }
 
 Json to_json(const std::vector<std::pair<std::string, double>>& losses) {
   Json json = Json::object();
   for (const auto& [name, value] : losses) json[name] = value;
+  return json;
+}
+
+Json to_json(const AdversarialRecord& record) {
+  Json json{{"loss", record.loss}};
+  if (!record.losses.empty()) json["losses"] = to_json(record.losses);
+  json.update({{"real", record.real},
+               {"fake", record.fake},
+               {"right", record.right},
+               {"grad_norm", record.gradient_norm},
+               {"generator_grad_norm", record.generator_gradient_norm},
+               {"lr", record.learning_rate},
+               {"skipped", record.skipped}});
   return json;
 }
 
@@ -46,8 +62,9 @@ void append_metrics(const std::filesystem::path& file, const StepRecord& record)
                {"it_per_s", record.steps_per_second},
                {"data_wait", record.data_wait_share},
                {"skipped", record.skipped},
-               {"memory_mb", record.memory_mb},
-               {"time", now()}});
+               {"memory_mb", record.memory_mb}});
+  if (record.discriminator) json["discriminator"] = to_json(*record.discriminator);
+  json["time"] = now();
   append_line(file, json.dump());
 }
 

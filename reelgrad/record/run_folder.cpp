@@ -32,10 +32,12 @@ constexpr const char* kRemovedPrefix = ".removed-";
 constexpr std::uintmax_t kLeastFreeBytes = 16 * 1024 * 1024;  // a run cannot even begin with less
 
 // A run draws its samples and names its tensors by these: one that changed would be another run under the same name.
-constexpr std::array<std::string_view, 15> kFixedKeys{
+constexpr std::array<std::string_view, 24> kFixedKeys{
     "data.augment",     "validation.frames", "data.batch",           "data.crop_px",    "data.window",
     "data.frame_step",  "data.color",        "data.segment_frames",  "data.reuse",      "run.seed",
-    "data.pool_frames", "optimizer.name",    "optimizer.accumulate", "data.scene_cuts", "data.skip_duplicates"};
+    "data.pool_frames", "optimizer.name",    "optimizer.accumulate", "data.scene_cuts", "data.skip_duplicates",
+    "discriminator.features", "discriminator.scales", "discriminator.layers", "discriminator.norm",
+    "discriminator.skips", "discriminator.frames", "discriminator.iters", "discriminator.init_iters", "discriminator.optimizer.name"};
 
 bool is_fixed(std::string_view key) {
   if (key == "model.pretrained" || key == "model.pretrained_fit") return false;  // read at the start only
@@ -160,6 +162,12 @@ void check_changes(const fs::path& folder, const Config& config) {
   compare_scripts(before.data.script, config.data.script, refused);
   compare_pairs(before.data.pairs, config.data.pairs, refused);
   if (before.model.arch == config.model.arch) compare_network_files(folder, network_spec(config), refused);
+  const GanConfig &gan = before.loss.gan, &gan_now = config.loss.gan;
+  if (gan.weight > 0 && gan_now.weight > 0 && gan.net != gan_now.net)
+    refused.push_back(fmt::format("loss.gan.net: {} -> {}", gan.net, gan_now.net));
+  if (best_measure(before) != best_measure(config)) {  // scores of the one are none of the other
+    refused.push_back(fmt::format("validation.best_by: {} -> {}", best_measure(before), best_measure(config)));
+  }
   for (const std::string& line : differences(before, config)) {
     if (is_fixed(line.substr(0, line.find(':')))) {
       refused.push_back(line);

@@ -61,6 +61,9 @@ std::vector<CheckpointInfo> list_checkpoints(const std::filesystem::path& run_fo
 // checkpoint, else the newest). Throws failed when there is none or it is damaged (naming another good one).
 std::filesystem::path find_model_file(const std::filesystem::path& model);
 
+// The same for a discriminator.
+std::filesystem::path find_discriminator_file(const std::filesystem::path& discriminator);
+
 // float32 [C, H, W] in [0, 1], C = 1 or 3, as an 8-bit PNG; written atomically.
 void write_png(const std::filesystem::path& path, const torch::Tensor& image);
 

@@ -132,6 +132,57 @@ TEST_F(RunFolderTest, MetricsHaveTheirKeysInOrder) {
           R"({"step":100,"validation":{"ours":{"psnr_rgb":31.5,"psnr_y":32.5,"ssim_rgb":0.9,"ssim_y":0.91},"bicubic":{"psnr_rgb":28.0,"psnr_y":29.0,"ssim_rgb":0.8,"ssim_y":0.81},"frames":26},"time":)"));
 }
 
+TEST_F(RunFolderTest, MetricsOfAdversarialTrainingHaveTheirKeysInOrder) {
+  RunFolder run = open(RunMode::start);
+  run.step({.step = 5,
+            .loss = std::numeric_limits<double>::quiet_NaN(),  // the discriminator alone
+            .discriminator = AdversarialRecord{.loss = 1.25,
+                                               .losses = {{"gan", 1}, {"r1", 0.25}},
+                                               .real = 0.5,
+                                               .fake = -0.5,
+                                               .right = 0.75,
+                                               .gradient_norm = 2,
+                                               .generator_gradient_norm = 3,
+                                               .learning_rate = 0.5,
+                                               .skipped = 4}});
+  const std::string line = read_file(run_ / "metrics.jsonl");
+  EXPECT_THAT(line, testing::StartsWith(R"({"step":5,"loss":null,)"));
+  EXPECT_THAT(
+      line,
+      HasSubstr(
+          R"("discriminator":{"loss":1.25,"losses":{"gan":1.0,"r1":0.25},"real":0.5,"fake":-0.5,"right":0.75,"grad_norm":2.0,"generator_grad_norm":3.0,"lr":0.5,"skipped":4},"time":)"));
+}
+
+TEST_F(RunFolderTest, ADiscriminatorHasItsFile) {
+  Snapshot snapshot = snapshot_of(7);
+  snapshot.discriminator = {{"conv0.weight", torch::full({4}, 0.5)}};
+  {
+    RunFolder run = open(RunMode::start);
+    run.checkpoint(snapshot);
+  }
+  const fs::path folder = run_ / "checkpoints/step-000007";
+  EXPECT_EQ(find_damage(folder), "");
+  EXPECT_EQ(find_discriminator_file(run_), folder / "discriminator.safetensors");
+  const Snapshot again = open(RunMode::resume).resume_point().value();
+  ASSERT_EQ(again.discriminator.size(), 1U);
+  EXPECT_TRUE(torch::equal(again.discriminator[0].second, snapshot.discriminator[0].second));
+  fs::resize_file(folder / "discriminator.safetensors", 20);
+  EXPECT_THAT(find_damage(folder), HasSubstr("discriminator.safetensors has 20 bytes"));
+  fs::remove(folder / "discriminator.safetensors");
+  EXPECT_THAT(find_damage(folder), HasSubstr("discriminator.safetensors is missing"));
+}
+
+TEST_F(RunFolderTest, ARunWithoutADiscriminatorSaysSo) {
+  RunFolder run = open(RunMode::start);
+  run.checkpoint(snapshot_of(7));
+  try {
+    find_discriminator_file(run_);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("no discriminator.safetensors"), HasSubstr("loss.gan")));
+  }
+}
+
 TEST_F(RunFolderTest, ACheckpointComesBackBitForBit) {
   {
     RunFolder run = open(RunMode::start);
@@ -329,6 +380,20 @@ TEST_F(RunFolderTest, ResumeRefusesAnotherRunUnderTheSameName) {
               AllOf(HasSubstr("data.batch: 16 -> 8"), HasSubstr("run.seed: 1 -> 2"), HasSubstr("model.features"),
                     HasSubstr("data.script: 1 -> 2 scripts"), HasSubstr("--fresh")));
   EXPECT_EQ(load_config(run_ / "config.toml").data.batch, 16);
+}
+
+TEST_F(RunFolderTest, ResumeRefusesAnotherDiscriminatorUnderTheSameName) {
+  config_.loss.gan = 0.1;
+  { open(RunMode::start); }
+  config_.loss.gan.weight = 0.2;
+  config_.discriminator.optimizer.lr = 1e-5;
+  { open(RunMode::resume); }
+  config_.loss.gan.net = "patchgan";
+  config_.discriminator.features = 32;
+  config_.validation.best_by = "psnr_y";
+  EXPECT_THAT(refusal(RunMode::resume, ErrorKind::usage),
+              AllOf(HasSubstr("loss.gan.net: unet_sn -> patchgan"), HasSubstr("discriminator.features: 64 -> 32"),
+                    HasSubstr("validation.best_by")));
 }
 
 TEST_F(RunFolderTest, ResumeRefusesOtherFramesOrVariablesOfAScript) {

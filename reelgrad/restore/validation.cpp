@@ -65,18 +65,23 @@ torch::Tensor with_channels(const torch::Tensor& picture, std::int64_t channels)
 }
 
 // On the device that both are on, or where its memory does not suffice on the CPU: measuring never ends a run.
-QualityScores score(const torch::Tensor& picture, const torch::Tensor& target) {
+QualityScores score(const torch::Tensor& picture, const torch::Tensor& target, FeatureMeasures* features) {
+  const auto measured = [&](const torch::Tensor& a, const torch::Tensor& b) {
+    QualityScores scores = quality(a, b);
+    if (features != nullptr) features->measure(a, b, scores);
+    return scores;
+  };
   const std::int64_t channels = std::max(picture.size(0), target.size(0));
   const torch::Tensor a = with_channels(picture, channels), b = with_channels(target, channels);
   if (a.device() == b.device()) {
     try {
-      return quality(a, b);
+      return measured(a, b);
     } catch (const c10::OutOfMemoryError&) {
       if (a.is_cpu()) throw;
     }
   }
   c10::cuda::CUDACachingAllocator::emptyCache();
-  return quality(a.cpu(), b.cpu());
+  return measured(a.cpu(), b.cpu());
 }
 
 // What a user would get: the restored frame at the target's depth and subsampling (the input's own where the families
@@ -105,7 +110,13 @@ Clip bicubic_of(const ClipPair& pair, int scale) {
   return pair.input.bicubic(info.width * scale, info.height * scale);
 }
 
+void add(std::optional<double>& sum, const std::optional<double>& value) {
+  if (value) sum = sum.value_or(0) + *value;
+}
+
 void add(QualityScores& sum, const QualityScores& scores) {
+  add(sum.lpips, scores.lpips);
+  add(sum.dists, scores.dists);
   sum.psnr_rgb += scores.psnr_rgb;
   sum.psnr_y += scores.psnr_y;
   sum.ssim_rgb += scores.ssim_rgb;
@@ -113,6 +124,8 @@ void add(QualityScores& sum, const QualityScores& scores) {
 }
 
 QualityScores scaled(QualityScores scores, double factor) {
+  if (scores.lpips) *scores.lpips *= factor;
+  if (scores.dists) *scores.dists *= factor;
   scores.psnr_rgb *= factor;
   scores.psnr_y *= factor;
   scores.ssim_rgb *= factor;
@@ -127,7 +140,7 @@ using OnFrame = std::function<void()>;  // after each frame; may throw
 }
 
 QualityScores measure_network(Restorer& restorer, const ValidationClip& clip, const ColorOverrides& overrides,
-                              const OnFrame& on_frame) {
+                              FeatureMeasures* features, const OnFrame& on_frame) {
   const PairColor color(clip.pair, restorer.info().scale, overrides, restorer.device());
   WindowReader windows(clip.pair.input, {clip.begin, clip.end}, restorer.info().window);
   FrameStream targets(clip.pair.target, clip.begin, clip.end - clip.begin);
@@ -136,14 +149,14 @@ QualityScores measure_network(Restorer& restorer, const ValidationClip& clip, co
     const std::vector<FrameView> window = windows.next();
     warn_if_interlaced(clip.pair.input, windows.middle());
     const torch::Tensor ours = restored_frame(restorer, window, clip.pair, n, color);
-    add(sum, score(ours, color.displayed(next_frame(targets), clip.pair.target.name())));
+    add(sum, score(ours, color.displayed(next_frame(targets), clip.pair.target.name()), features));
     on_frame();
   }
   return scaled(sum, 1.0 / static_cast<double>(clip.end - clip.begin));
 }
 
 QualityScores measure_bicubic(const Restorer& restorer, const ValidationClip& clip, const ColorOverrides& overrides,
-                              const OnFrame& on_frame) {
+                              FeatureMeasures* features, const OnFrame& on_frame) {
   const int scale = restorer.info().scale;
   const PairColor color(clip.pair, scale, overrides, restorer.device());
   FrameStream pictures(bicubic_of(clip.pair, scale), clip.begin, clip.end - clip.begin);
@@ -151,7 +164,7 @@ QualityScores measure_bicubic(const Restorer& restorer, const ValidationClip& cl
   QualityScores sum;
   for (std::int64_t n = clip.begin; n < clip.end; ++n) {
     const torch::Tensor picture = color.displayed(next_frame(pictures), clip.pair.input.name());
-    add(sum, score(picture, color.displayed(next_frame(targets), clip.pair.target.name())));
+    add(sum, score(picture, color.displayed(next_frame(targets), clip.pair.target.name()), features));
     on_frame();
   }
   return scaled(sum, 1.0 / static_cast<double>(clip.end - clip.begin));
@@ -177,8 +190,11 @@ std::shared_ptr<Network> scratch_network(const NetworkSpec& spec) {
 class ClipValidator : public Validator {
  public:
   ClipValidator(std::vector<ValidationClip> clips, const NetworkSpec& spec, const ColorOverrides& overrides,
-                torch::Device device)
-      : clips_(std::move(clips)), overrides_(overrides), network_(scratch_network(spec)) {
+                torch::Device device, std::unique_ptr<FeatureMeasures> features)
+      : clips_(std::move(clips)),
+        overrides_(overrides),
+        network_(scratch_network(spec)),
+        features_(std::move(features)) {
     RestoreOptions options;
     options.device = device;
     options.precision = "fp32";
@@ -210,12 +226,12 @@ class ClipValidator : public Validator {
       network_->eval();  // what it merges for that follows from the weights
     }
     for (std::size_t i = bicubic_.size(); i < clips_.size(); ++i) {
-      bicubic_.push_back(measure_bicubic(*restorer_, clips_[i], overrides_, on_frame));
+      bicubic_.push_back(measure_bicubic(*restorer_, clips_[i], overrides_, features_.get(), on_frame));
     }
     std::vector<ClipScores> scores;
     for (std::size_t i = 0; i < clips_.size(); ++i) {
       scores.push_back({clips_[i].name, clips_[i].end - clips_[i].begin,
-                        measure_network(*restorer_, clips_[i], overrides_, on_frame), bicubic_[i]});
+                        measure_network(*restorer_, clips_[i], overrides_, features_.get(), on_frame), bicubic_[i]});
     }
     const ClipScores all = overall(scores);
     ValidationRecord record;
@@ -235,6 +251,7 @@ class ClipValidator : public Validator {
   ColorOverrides overrides_;
   std::shared_ptr<Network> network_;  // the restorer's; its weights are replaced at each validation
   std::unique_ptr<Restorer> restorer_;
+  std::unique_ptr<FeatureMeasures> features_;  // null: none
   std::vector<QualityScores> bicubic_;  // of each clip, once measured
 };
 
@@ -260,8 +277,8 @@ std::vector<ClipScores> measure(Restorer& restorer, const std::vector<Validation
   std::vector<ClipScores> result;
   for (const ValidationClip& clip : clips) {
     ClipScores scores{clip.name, clip.end - clip.begin};
-    scores.ours = measure_network(restorer, clip, overrides, count);
-    scores.bicubic = measure_bicubic(restorer, clip, overrides, count);
+    scores.ours = measure_network(restorer, clip, overrides, nullptr, count);
+    scores.bicubic = measure_bicubic(restorer, clip, overrides, nullptr, count);
     result.push_back(scores);
   }
   return result;
@@ -299,8 +316,9 @@ torch::Tensor comparison(Restorer& restorer, const ValidationClip& clip, std::in
 }
 
 std::unique_ptr<Validator> make_validator(std::vector<ValidationClip> clips, const NetworkSpec& spec,
-                                          const ColorOverrides& overrides, torch::Device device) {
-  return std::make_unique<ClipValidator>(std::move(clips), spec, overrides, device);
+                                          const ColorOverrides& overrides, torch::Device device,
+                                          std::unique_ptr<FeatureMeasures> features) {
+  return std::make_unique<ClipValidator>(std::move(clips), spec, overrides, device, std::move(features));
 }
 
 }  // namespace reelgrad

@@ -7,6 +7,7 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/clip/clip.h"
 #include "reelgrad/clip/image_pairs.h"
+#include "reelgrad/restore/feature_measures.h"
 #include "reelgrad/restore/restorer.h"
 #include "reelgrad/train/recorder.h"
 
@@ -43,8 +44,10 @@ ClipScores overall(const std::vector<ClipScores>& clips);
 torch::Tensor comparison(Restorer& restorer, const ValidationClip& clip, std::int64_t frame,
                          const ColorOverrides& overrides);
 
-// The trainer's Validator: measures a copy of the network on these clips; bicubic's scores are computed once.
+// The trainer's Validator: measures a copy of the network on these clips; bicubic's scores are computed once. With
+// `features` its measures too; null: none.
 std::unique_ptr<Validator> make_validator(std::vector<ValidationClip> clips, const NetworkSpec& spec,
-                                          const ColorOverrides& overrides, torch::Device device);
+                                          const ColorOverrides& overrides, torch::Device device,
+                                          std::unique_ptr<FeatureMeasures> features = nullptr);
 
 }  // namespace reelgrad

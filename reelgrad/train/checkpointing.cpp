@@ -38,7 +38,7 @@ std::vector<std::int64_t> versions(at::TensorList tensors) {
   return list;
 }
 
-Tensors run_segments(const Segments& segments, Tensors tensors) {
+Tensors run_in_order(const Segments& segments, Tensors tensors) {
   for (const NetworkSegment& segment : segments) tensors = segment(tensors);
   return tensors;
 }
@@ -123,7 +123,7 @@ class CheckpointedGroup : public torch::autograd::Function<CheckpointedGroup> {
     Tensors outputs;
     {
       const WithoutCastCache without_cast_cache;
-      outputs = run_segments(run->segments, inputs.vec());
+      outputs = run_in_order(run->segments, inputs.vec());
     }
     refuse_changes_in_place(inputs, versions_before);
     for (const torch::Tensor& output : outputs) run->passed_on.push_back(find_same(inputs, output));
@@ -145,7 +145,7 @@ class CheckpointedGroup : public torch::autograd::Function<CheckpointedGroup> {
     {
       const Replay replay(*run->state);
       const torch::AutoGradMode with_gradients(true);
-      outputs = run->made_here(run_segments(run->segments, inputs));
+      outputs = run->made_here(run_in_order(run->segments, inputs));
     }
 
     Tensors roots, root_gradients;
@@ -183,7 +183,7 @@ class CheckpointedGroup : public torch::autograd::Function<CheckpointedGroup> {
 };
 
 // All outputs of the group, those passed on included.
-Tensors run_checkpointed(const GroupRunPtr& run, const Tensors& inputs, const Tensors& parameters) {
+Tensors run_group(const GroupRunPtr& run, const Tensors& inputs, const Tensors& parameters) {
   Tensors made = CheckpointedGroup::apply(run, at::TensorList(inputs), at::TensorList(parameters));
   Tensors outputs;
   auto next = made.begin();
@@ -199,46 +199,61 @@ Segments group(const Segments& segments, std::size_t index, std::size_t count) {
   return {boundary(index), boundary(index + 1)};
 }
 
-Tensors trained_parameters(const Network& network) {
-  Tensors trained = network.parameters();
-  std::erase_if(trained, [](const torch::Tensor& parameter) { return !parameter.requires_grad(); });
-  return trained;
+Tensors trained(Tensors weights) {
+  std::erase_if(weights, [](const torch::Tensor& weight) { return !weight.requires_grad(); });
+  return weights;
 }
 
 }  // namespace
 
-torch::Tensor forward_checkpointed(Network& network, const torch::Tensor& input, const CheckpointPlan& plan) {
-  if (plan.segments <= 0 || !torch::GradMode::is_enabled()) return network.forward(input);
-  const bool offload = plan.offload && input.is_cuda();
-  if (offload && is_captured(input.device())) fail("checkpointing with offload cannot be captured in a CUDA graph");
+std::vector<torch::Tensor> run_checkpointed(const SegmentedPass& pass, std::vector<torch::Tensor> inputs,
+                                            const CheckpointPlan& plan) {
+  if (plan.segments <= 0 || !torch::GradMode::is_enabled()) return run_in_order(pass.segments, std::move(inputs));
+  const torch::Device device = inputs.front().device();
+  const bool offload = plan.offload && device.is_cuda();
+  if (offload && is_captured(device)) fail("checkpointing with offload cannot be captured in a CUDA graph");
 
-  const Segments segments = network.segments();
-  const std::size_t count = std::min(static_cast<std::size_t>(plan.segments), segments.size());
-  const Tensors parameters = trained_parameters(network), buffers = network.buffers();
-  Tensors tensors{input};
+  const std::size_t count = std::min(static_cast<std::size_t>(plan.segments), pass.segments.size());
+  Tensors tensors = std::move(inputs);
   GroupRunPtr previous;
   for (std::size_t i = 0; i + 1 < count; ++i) {
     const auto run = c10::make_intrusive<GroupRun>();
-    run->segments = group(segments, i, count);
-    run->device = input.device();
-    run->buffers = buffers;
+    run->segments = group(pass.segments, i, count);
+    run->device = device;
+    run->buffers = pass.buffers;
     // The first group's input is the caller's, who holds it anyway. The last's is the first that backward needs: at
     // that moment its own tensors take the most, whether this one waited on the card or not.
     run->offload = offload && i > 0 && i + 2 < count;
     run->previous = std::exchange(previous, run);
-    tensors = run_checkpointed(run, tensors, parameters);
+    tensors = run_group(run, tensors, pass.weights);
   }
-  tensors = run_segments(group(segments, count - 1, count), std::move(tensors));
-  if (tensors.size() != 1) {
-    fail("checkpointing: the network's last segment gave " + std::to_string(tensors.size()) + " tensors, needed: 1");
+  return run_in_order(group(pass.segments, count - 1, count), std::move(tensors));
+}
+
+torch::Tensor forward_checkpointed(Network& network, const torch::Tensor& input, const CheckpointPlan& plan) {
+  if (plan.segments <= 0 || !torch::GradMode::is_enabled()) return network.forward(input);
+  const Tensors outputs =
+      run_checkpointed({network.segments(), trained(network.parameters()), network.buffers()}, {input}, plan);
+  if (outputs.size() != 1) {
+    fail("checkpointing: the network's last segment gave " + std::to_string(outputs.size()) + " tensors, needed: 1");
   }
-  return tensors.front();
+  return outputs.front();
+}
+
+std::vector<torch::Tensor> forward_checkpointed(Discriminator& discriminator, const torch::Tensor& x,
+                                                const CheckpointPlan& plan) {
+  DiscriminatorPass pass = discriminator.pass();
+  return run_checkpointed({std::move(pass.segments), trained(pass.weights), discriminator.buffers()}, {x}, plan);
+}
+
+int automatic_segments(std::size_t finest_segments, bool offload) {
+  const auto finest = static_cast<int>(finest_segments);
+  const auto root = static_cast<int>(std::lround(std::sqrt(finest)));
+  return std::max(root, offload ? std::min(2 * root, finest / 4) : 1);
 }
 
 int automatic_segments(Network& network, bool offload) {
-  const auto finest = static_cast<int>(network.segments().size());
-  const auto root = static_cast<int>(std::lround(std::sqrt(finest)));
-  return std::max(root, offload ? std::min(2 * root, finest / 4) : 1);
+  return automatic_segments(network.segments().size(), offload);
 }
 
 }  // namespace reelgrad

@@ -3,6 +3,9 @@
 #pragma once
 #include <torch/types.h>
 
+#include <vector>
+
+#include "reelgrad/nn/discriminators.h"
 #include "reelgrad/nn/network.h"
 
 namespace reelgrad {
@@ -23,10 +26,25 @@ struct CheckpointPlan {
 // tensor.
 torch::Tensor forward_checkpointed(Network& network, const torch::Tensor& input, const CheckpointPlan& plan);
 
+// The same for what is no Network. Gradients are handed to `weights`: all that the segments use and that may require
+// them, none of which may depend on another.
+struct SegmentedPass {
+  std::vector<NetworkSegment> segments;
+  std::vector<torch::Tensor> weights;
+  std::vector<torch::Tensor> buffers;  // that the segments change
+};
+std::vector<torch::Tensor> run_checkpointed(const SegmentedPass& pass, std::vector<torch::Tensor> inputs,
+                                            const CheckpointPlan& plan);
+
+// discriminator.forward(x): one power iteration, whatever is run again.
+std::vector<torch::Tensor> forward_checkpointed(Discriminator& discriminator, const torch::Tensor& x,
+                                                const CheckpointPlan& plan);
+
 // About the square root of the number of finest segments: there the tensors kept between groups and those of one group
 // take the least together. With offload twice as many, since those between groups then cost nothing but their copies,
 // and groups of at least four, so that a copy takes no longer than the group beside which it runs.
 int automatic_segments(Network& network, bool offload = false);
+int automatic_segments(std::size_t finest, bool offload = false);
 
 // Whether a CUDA graph can hold such a step. Copies to host memory are not captured. A network that draws random
 // numbers can be, after at least one eager forward_checkpointed() on the same device.

@@ -62,7 +62,7 @@ void FittedSteps::fit(std::int64_t step, const std::function<void()>& work) {
     std::exception_ptr other;
     try {
       generators = RandomState::now(device_);
-      buffers.emplace(network_.buffers());
+      buffers.emplace(ops_.buffers());
       return work();
     } catch (const std::exception& error) {
       if (dynamic_cast<const Error*>(&error) != nullptr) {
@@ -98,9 +98,9 @@ void FittedSteps::give_back() {
 
 void FittedSteps::adapt(std::int64_t step, const std::string& why) {
   const MemoryLimits limits{.samples = samples_,
-                            .batch_statistics = has_batch_statistics(network_),
+                            .batch_statistics = ops_.has_batch_statistics(),
                             .frames_on_card = batches_.on_card(),
-                            .segments = automatic_segments(network_),
+                            .segments = std::max(automatic_segments(network_), loss_.has_other_networks() ? 2 : 0),
                             .offloaded_segments = automatic_segments(network_, /*offload=*/true)};
   const std::optional<MemoryPlan> next = config_.memory.on_oom == "adapt" ? next_plan(plan_, limits) : std::nullopt;
   if (!next) fail_memory(step, why);
@@ -142,16 +142,16 @@ void FittedSteps::choose_checkpointing(std::int64_t step) {
   log::info(fmt::format("memory.checkpointing = \"auto\": {}", describe(plan_, samples_)));
 }
 
-// The largest micro-batch of the step, of which nothing remains.
+// The largest micro-batch of a step that updates all networks, of which nothing remains.
 bool FittedSteps::dry_step_fits(std::int64_t step) {
   loss_.set_checkpointing(plan_.checkpointing);
   const MicroBatches parts(samples_, plan_.parts);
   const int last = parts.parts() - 1;
   const RandomState generators = RandomState::now(device_);
-  BufferState buffers(network_.buffers());
+  BufferState buffers(ops_.buffers());
   bool fits = true;
   try {
-    ops_.accumulate(batches_.next(step, parts.first(last), parts.count(last)));
+    ops_.accumulate(batches_.next(step, parts.first(last), parts.count(last)), ops_.largest_kind());
     c10::cuda::getCurrentCUDAStream(device_.index()).synchronize();
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error, device_)) throw;

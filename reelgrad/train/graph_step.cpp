@@ -46,13 +46,12 @@ std::unique_ptr<ReplayedBatch> replayed_batch(BatchSource& source, int count) {
 
 }  // namespace
 
-struct GraphStep::Part {
-  std::unique_ptr<ReplayedBatch> batch;
-  std::unique_ptr<CapturedWork> work;
-};
-
 GraphStep::GraphStep(StepOps& ops, BatchSource& batches, MicroBatches parts)
-    : ops_(ops), batches_(batches), parts_(parts), eager_(ops, batches, parts), eager_left_(kEagerSteps) {
+    : ops_(ops),
+      batches_(batches),
+      parts_(parts),
+      eager_(ops, batches, parts),
+      pool_(at::cuda::graph_pool_handle()) {
   // Micro-batches add to gradients that stay where they are.
   if (parts.parts() > 1) eager_.keep_gradients();
 }
@@ -63,43 +62,52 @@ GraphStep::~GraphStep() {
 
 void GraphStep::discard() {
   captured_.clear();
-  update_.reset();
+  replayed_.clear();
+}
+
+GraphStep::Captured& GraphStep::of_kind(StepKind kind) {
+  return captured_.try_emplace(kind, Captured{.eager_left = kEagerSteps}).first->second;
 }
 
 void GraphStep::run(std::int64_t step) {
   if (!why_not_.empty()) return eager_.run(step);
-  if (eager_left_ > 0) {
-    --eager_left_;
+  const StepKind kind = ops_.kind_of(step);
+  Captured& captured = of_kind(kind);
+  if (captured.eager_left > 0) {
+    --captured.eager_left;
     return eager_.run(step);
   }
-  if (captured_.empty() && !capture(step)) return eager_.run(step);
+  if (captured.parts.empty() && !capture(step, kind, captured)) return eager_.run(step);
   for (int i = 0; i < parts_.parts(); ++i) {
-    Part& part = part_of(parts_.count(i));
-    part.batch->prepare(step, parts_.first(i));
-    part.work->replay();
-    part.batch->end_of_cut();
+    ReplayedBatch& batch = *replayed_.at(parts_.count(i));
+    batch.prepare(step, parts_.first(i));
+    captured.parts.at(parts_.count(i))->replay();
+    batch.end_of_cut();
   }
-  if (update_) update_->replay();
+  if (captured.update) captured.update->replay();
+  last_ = kind;
 }
 
 std::optional<double> GraphStep::replay_seconds(int times) {
-  if (captured_.empty()) return std::nullopt;
+  const auto found = captured_.find(last_);
+  if (found == captured_.end() || found->second.parts.empty()) return std::nullopt;
+  const Captured& captured = found->second;
   const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
   stream.synchronize();
   const auto start = std::chrono::steady_clock::now();
   for (int n = 0; n < times; ++n) {
-    for (int i = 0; i < parts_.parts(); ++i) part_of(parts_.count(i)).work->replay();
-    if (update_) update_->replay();
+    for (int i = 0; i < parts_.parts(); ++i) captured.parts.at(parts_.count(i))->replay();
+    if (captured.update) captured.update->replay();
   }
   stream.synchronize();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / times;
 }
 
 // False: the steps cannot be captured, and why_not_ says why.
-bool GraphStep::capture(std::int64_t step) {
+bool GraphStep::capture(std::int64_t step, StepKind kind, Captured& captured) {
   try {
     prepare(step);
-    record();
+    record(kind, captured);
     return true;
   } catch (const std::exception& error) {
     const bool full = is_out_of_memory(error, torch::kCUDA);
@@ -116,33 +124,31 @@ bool GraphStep::capture(std::int64_t step) {
 // Batches of every size, each with samples of this step.
 void GraphStep::prepare(std::int64_t step) {
   for (int i = 0; i < parts_.parts(); ++i) {
-    std::unique_ptr<Part>& part = captured_[parts_.count(i)];
-    if (part) continue;
-    part = std::make_unique<Part>();
-    part->batch = replayed_batch(batches_, parts_.count(i));
-    part->batch->prepare(step, parts_.first(i));
+    std::unique_ptr<ReplayedBatch>& batch = replayed_[parts_.count(i)];
+    if (batch) continue;
+    batch = replayed_batch(batches_, parts_.count(i));
+    batch->prepare(step, parts_.first(i));
   }
 }
 
-void GraphStep::record() {
+void GraphStep::record(StepKind kind, Captured& captured) {
   // What the eager steps left in the allocator's cache is of no use to the graph.
   c10::cuda::CUDACachingAllocator::emptyCache();
-  const at::cuda::MempoolId_t pool = at::cuda::graph_pool_handle();
   const bool whole = parts_.parts() == 1;
   if (!whole) ops_.clear_gradients();  // as each step leaves them to the next
-  for (const auto& item : captured_) {
-    const std::unique_ptr<Part>& part = item.second;
-    part->work = std::make_unique<CapturedWork>(pool, [&] {
-      part->batch->cut();
-      ops_.accumulate(part->batch->batch());
+  for (const auto& item : replayed_) {
+    ReplayedBatch& batch = *item.second;
+    captured.parts[item.first] = std::make_unique<CapturedWork>(pool_, [&] {
+      batch.cut();
+      ops_.accumulate(batch.batch(), kind);
       if (!whole) return;
-      ops_.finish();
+      ops_.finish(kind);
       ops_.drop_gradients();
     });
   }
   if (whole) return;
-  update_ = std::make_unique<CapturedWork>(pool, [&] {
-    ops_.finish();
+  captured.update = std::make_unique<CapturedWork>(pool_, [&] {
+    ops_.finish(kind);
     ops_.clear_gradients();
   });
 }

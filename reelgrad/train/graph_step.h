@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,7 +10,8 @@
 namespace reelgrad {
 
 // The step as one CUDA graph, cutting of the crops included; with several micro-batches as one graph for each of their
-// sizes and one for the updates. The first steps run op by op: libraries choose their kernels, memory finds its place.
+// sizes and one for the updates. Steps of another kind (step.h) are graphs of their own, in the same memory. The first
+// steps of a kind run op by op: libraries choose their kernels, memory finds its place.
 // In deterministic mode it gives the same bits as EagerStep. On a stream that is not the default one.
 class GraphStep : public Step {
  public:
@@ -24,21 +26,27 @@ class GraphStep : public Step {
   const std::string& why_not() const { return why_not_; }
 
  private:
-  struct Part;
+  // A kind of steps.
+  struct Captured {
+    int eager_left;
+    std::map<int, std::unique_ptr<CapturedWork>> parts;  // by samples of the micro-batch; empty: not captured yet
+    std::unique_ptr<CapturedWork> update;                // null with a single micro-batch, whose graph has it
+  };
 
-  bool capture(std::int64_t step);
+  Captured& of_kind(StepKind kind);
+  bool capture(std::int64_t step, StepKind kind, Captured& captured);
   void prepare(std::int64_t step);
-  void record();
-  Part& part_of(int count) { return *captured_.at(count); }
+  void record(StepKind kind, Captured& captured);
   void discard();
 
   StepOps& ops_;
   BatchSource& batches_;
   MicroBatches parts_;
   EagerStep eager_;
-  int eager_left_;
-  std::map<int, std::unique_ptr<Part>> captured_;  // by samples of the micro-batch
-  std::unique_ptr<CapturedWork> update_;           // null with a single micro-batch, whose graph has it
+  at::cuda::MempoolId_t pool_;
+  std::map<int, std::unique_ptr<ReplayedBatch>> replayed_;  // by samples of the micro-batch
+  std::map<StepKind, Captured> captured_;
+  StepKind last_ = 0;
   std::string why_not_;
 };
 

@@ -1,16 +1,21 @@
 #include "reelgrad/train/loss.h"
 
+#include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/fft_rfft2.h>
 #include <ATen/ops/view_as_real.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/train/amp.h"
 #include "reelgrad/train/edge_loss.h"
+#include "reelgrad/train/focal_frequency_loss.h"
+#include "reelgrad/train/ldl_loss.h"
 #include "reelgrad/train/ssim_loss.h"
+#include "reelgrad/train/wavelet_loss.h"
 
 namespace reelgrad {
 namespace {
@@ -22,6 +27,11 @@ torch::ScalarType type_to_compute_in(const torch::Tensor& prediction) {
 // Of the difference of spectra, which is the spectrum of the difference.
 torch::Tensor fft_loss(const torch::Tensor& d) {
   return at::view_as_real(at::fft_rfft2(d, std::nullopt, {-2, -1}, "ortho")).abs().mean();
+}
+
+// The average over squares takes what is fine away.
+torch::Tensor color_loss(const torch::Tensor& d, NetworkColor color, int block_px) {
+  return at::avg_pool2d(chroma_of_difference(d, color), block_px).abs().mean();
 }
 
 torch::Tensor temporal_loss(const torch::Tensor& d) {
@@ -37,7 +47,8 @@ struct Loss::Pictures {
   torch::Tensor planes;  // d as the pixel losses see it
 };
 
-Loss::Loss(const LossConfig& config, NetworkColor color) : planes_(config, color), of_pairs_(config.temporal > 0) {
+Loss::Loss(const LossConfig& config, NetworkColor color, Precision precision)
+    : planes_(config, color), of_pairs_(config.temporal.on()) {
   const PlaneWeights& planes = planes_;
   const double eps = config.charbonnier_eps, delta = config.huber_delta;
   add("l1", config.l1, [planes](const Pictures& p) { return planes.mean(p.planes.abs()); });
@@ -51,12 +62,43 @@ Loss::Loss(const LossConfig& config, NetworkColor color) : planes_(config, color
   add("fft", config.fft, [](const Pictures& p) { return fft_loss(p.d); });
   add("edge", config.edge, [edge = EdgeLoss(config.edge_operator)](const Pictures& p) { return edge(p.d); });
   add("temporal", config.temporal, [](const Pictures& p) { return temporal_loss(p.d); });
+  add("ldl", config.ldl, [ldl = LdlLoss()](const Pictures& p) { return ldl(p.d); });
+  add_frozen<PerceptualLoss>("perceptual", config.perceptual, color, precision);
+  add_frozen<LpipsLoss>("lpips", config.lpips, color, precision);
+  add_frozen<DistsLoss>("dists", config.dists, color, precision);
+  add("focal_frequency", config.focal_frequency,
+      [alpha = config.focal_frequency.alpha](const Pictures& p) { return focal_frequency_loss(p.d, alpha); });
+  add("wavelet", config.wavelet, [wavelet = WaveletLoss(config.wavelet)](const Pictures& p) { return wavelet(p.d); });
+  add("color", config.color,
+      [color, block_px = config.color.block_px](const Pictures& p) { return color_loss(p.d, color, block_px); });
 }
 
-void Loss::add(const std::string& name, double weight, std::function<torch::Tensor(const Pictures&)> value) {
-  if (weight == 0) return;
+void Loss::add(const std::string& name, const LossWeight& weight, Value value) {
+  if (!weight.on()) return;
   names_.push_back(name);
   terms_.push_back({weight, std::move(value)});
+}
+
+template <class Made, class Settings>
+void Loss::add_frozen(const std::string& name, const Settings& settings, NetworkColor color, Precision precision) {
+  if (!settings.on()) return;
+  auto made = std::make_shared<Made>(settings, color, precision);
+  frozen_.push_back(made);
+  add(name, settings, [made](const Pictures& p) { return (*made)(p.prediction, p.target); });
+}
+
+void Loss::set_checkpointing(bool on) {
+  for (const auto& loss : frozen_) loss->set_checkpointing(on);
+}
+
+// Before its start a term weighs 0; with a ramp of R steps the first step of it has 1/R of the weight.
+torch::Tensor Loss::times_weight(const LossWeight& weight, const torch::Tensor& value) const {
+  if (!weight.scheduled()) return weight.weight * value;
+  if (!done_steps_.defined()) fail("a loss whose weight changes with the steps was not told of them");
+  const double start = static_cast<double>(weight.start);
+  const double ramp = static_cast<double>(std::max<std::int64_t>(weight.ramp, 1));
+  const torch::Tensor share = ((done_steps_ - (start - 1)) / ramp).clamp(0, 1);
+  return (weight.weight * share).to(value.scalar_type()) * value;
 }
 
 void Loss::check_shapes(const torch::Tensor& prediction, const torch::Tensor& target) const {
@@ -86,7 +128,7 @@ LossValue Loss::operator()(const torch::Tensor& prediction, const torch::Tensor&
   LossValue value;
   std::vector<torch::Tensor> weighted;
   for (const Term& term : terms_) {
-    const torch::Tensor one = term.weight * term.value(pictures);
+    const torch::Tensor one = times_weight(term.weight, term.value(pictures));
     weighted.push_back(one.detach());
     value.total = value.total.defined() ? value.total + one : one;
   }

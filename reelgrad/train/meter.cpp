@@ -26,17 +26,20 @@ void LossMeter::clear() {
   state_.slice(0, kFirstBad, kFirstBad + 1).fill_(-1);
 }
 
-void LossMeter::add(const torch::Tensor& values) {
+torch::Tensor LossMeter::with(const torch::Tensor& values) const {
   torch::NoGradGuard no_grad;
   const auto at = [&](Count count) { return state_.slice(0, count, count + 1); };
   const torch::Tensor first = values.slice(0, 0, 1);
   const torch::Tensor finite = values.isfinite().all().reshape({1});
   const torch::Tensor addends = at::where(finite, values, at::zeros_like(values));
   const torch::Tensor is_first_bad = (at(kFirstBad) < 0).logical_and(finite.logical_not());
-  const torch::Tensor next =
-      at::cat({at(kSteps) + 1, at(kFinite) + finite, at::where(is_first_bad, at(kSteps), at(kFirstBad)),
-               at::where(is_first_bad, first, at(kFirstBadValue)), first, row() + addends});
-  state_.copy_(next);  // all or nothing: whatever may fail for want of memory is behind us
+  return at::cat({at(kSteps) + 1, at(kFinite) + finite, at::where(is_first_bad, at(kSteps), at(kFirstBad)),
+                  at::where(is_first_bad, first, at(kFirstBadValue)), first, row() + addends});
+}
+
+void LossMeter::set(const torch::Tensor& next) {
+  torch::NoGradGuard no_grad;
+  state_.copy_(next);
 }
 
 LossMeter::Reading LossMeter::read(const torch::Tensor& state) {

@@ -13,7 +13,10 @@ class LossMeter {
   LossMeter(std::int64_t values, torch::Device device);  // values a step
 
   torch::Tensor row() const;  // float64 [values], of that shape and place
-  void add(const torch::Tensor& values);
+  void add(const torch::Tensor& values) { set(with(values)); }
+  // Its two halves: what allocates, and what changes the meter.
+  torch::Tensor with(const torch::Tensor& values) const;
+  void set(const torch::Tensor& next);
   void clear();
 
   struct Reading {

@@ -42,6 +42,10 @@ torch::Tensor PlaneWeights::mean(const torch::Tensor& map) const {
   return (luma_ * planes[0] + chroma_ * (planes[1] + planes[2])) / 3;
 }
 
+torch::Tensor chroma_of_difference(const torch::Tensor& difference, NetworkColor color) {
+  return (color == NetworkColor::rgb ? rgb_to_ycbcr(difference) : difference).narrow(1, 1, 2);
+}
+
 torch::Tensor charbonnier(const torch::Tensor& d, double eps) {
   return (d.square() + eps * eps).sqrt();
 }

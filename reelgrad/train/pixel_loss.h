@@ -26,6 +26,9 @@ class PlaneWeights {
   double luma_, chroma_;
 };
 
+// [N, 2, H, W]: the difference's Cb and Cr by BT.709; not of gray.
+torch::Tensor chroma_of_difference(const torch::Tensor& difference, NetworkColor color);
+
 // Of each d = prediction - target, [N, C, H, W]: sqrt(d^2 + eps^2): Charbonnier et al., "Two deterministic
 // half-quadratic regularization algorithms for computed imaging", 1994.
 torch::Tensor charbonnier(const torch::Tensor& d, double eps);

@@ -21,7 +21,7 @@ ReferenceCase make_case(const std::string& name, const std::function<void(Config
   made.config.optimizer.weight_decay = 0.01;
   made.config.ema.decay = 0.99;
   change(made.config);
-  made.loss = made.config.loss.l1 > 0 ? "l1" : "charbonnier";
+  made.loss = made.config.loss.l1.on() ? "l1" : "charbonnier";
   made.averages["ema"] = made.config.ema;
   return made;
 }

@@ -28,7 +28,7 @@ ScheduleKind schedule_kind(const std::string& name) {
 
 }  // namespace
 
-Schedule::Schedule(const ScheduleConfig& config, double lr, std::int64_t steps)
+Schedule::Schedule(const ScheduleConfig& config, double lr, std::int64_t steps, UpdateSteps updates)
     : milestones_(config.milestones),
       plan_{.kind = schedule_kind(config.name),
             .lr = lr,
@@ -40,6 +40,8 @@ Schedule::Schedule(const ScheduleConfig& config, double lr, std::int64_t steps)
             .steps = steps,
             .warmup_steps = config.warmup_steps,
             .milestones = milestones_.data(),
-            .milestone_count = static_cast<std::int64_t>(milestones_.size())} {}
+            .milestone_count = static_cast<std::int64_t>(milestones_.size()),
+            .first_step = updates.first,
+            .steps_per_update = updates.every} {}
 
 }  // namespace reelgrad

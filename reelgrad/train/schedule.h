@@ -7,11 +7,18 @@
 
 namespace reelgrad {
 
+// The steps (0-based) that update a network: `first`, and each `every`-th after it.
+struct UpdateSteps {
+  std::int64_t first = 0, every = 1;
+  bool contains(std::int64_t step) const { return step >= first && (step - first) % every == 0; }
+  std::int64_t before(std::int64_t step) const { return step <= first ? 0 : (step - first - 1) / every + 1; }
+};
+
 // The learning rate by the configuration: learning_rate_at()'s plan for the host, which tells what the device computes.
 class Schedule {
  public:
   // Throws usage for a name that is none.
-  Schedule(const ScheduleConfig& config, double lr, std::int64_t steps);
+  Schedule(const ScheduleConfig& config, double lr, std::int64_t steps, UpdateSteps updates = {});
   Schedule(const Schedule&) = delete;  // the plan points into it
   Schedule& operator=(const Schedule&) = delete;
 

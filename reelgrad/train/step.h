@@ -15,14 +15,33 @@
 
 namespace reelgrad {
 
+// Of a loss that is one piece.
+template <class Loss>
+auto whole_backward(Loss loss) {
+  return [loss](const Batch& batch, const Backward& backward) {
+    LossValue value = loss(batch);
+    backward(value.total);
+    return value;
+  };
+}
+
 // One network's part of a step: what it makes small, and what changes its weights. A step may have several (a generator
 // and a discriminator): each micro-batch goes through all of them in order before any network is updated. A phase sees
 // to it that its backward reaches no weights but its own.
 struct Phase {
-  std::function<LossValue(const Batch&)> loss;  // a mean over the samples
+  // Gives its loss, a mean over the samples, or its parts one after the other, to `backward`. Its value counts.
+  std::function<LossValue(const Batch&, const Backward& backward)> add_gradients;
   torch::nn::Module* network;
   Updater* updater;
+  LossMeter* meter;  // of the total and the terms of its loss
+  // Which steps (0-based) update the network; empty: all. The others run `instead`, for what later phases need of it,
+  // and leave weights, optimizer, average and meter alone.
+  std::function<bool(std::int64_t step)> is_due = {};
+  std::function<void(const Batch&)> instead = {};
 };
+
+// Steps of one kind do the same work: a bit for each phase that is due.
+using StepKind = unsigned;
 
 // A step's samples in parts as equal as possible.
 class MicroBatches {
@@ -41,22 +60,27 @@ class MicroBatches {
 // throws (out of memory), no weight, average, counter or meter has changed.
 class StepOps {
  public:
-  StepOps(std::vector<Phase> phases, int samples, LossMeter& meter);
+  StepOps(std::vector<Phase> phases, int samples);
+
+  StepKind kind_of(std::int64_t step) const;
+  StepKind largest_kind() const;  // all phases
+
+  std::vector<torch::Tensor> buffers() const;  // of all networks
+  bool has_batch_statistics() const;           // any of them
 
   void drop_gradients();
   void clear_gradients();  // to zero, where they are
   void start_afresh();     // as before a step's first accumulate()
 
   // Adds the gradients of the micro-batch, weighted by its share of the samples: the sum is the whole batch's mean.
-  void accumulate(const Batch& batch);
-  // Updates each network and gives the losses to the meter.
-  void finish();
+  void accumulate(const Batch& batch, StepKind kind);
+  // Updates each network that is due and gives its losses to its meter.
+  void finish(StepKind kind);
 
  private:
   std::vector<Phase> phases_;
   int samples_;
-  LossMeter& meter_;
-  torch::Tensor losses_;  // float64 [values a step], on the device: the sums so far
+  std::vector<torch::Tensor> losses_;  // a phase: float64 [values a step], on the device: the sums so far
 };
 
 class Step {
@@ -73,7 +97,8 @@ class EagerStep : public Step {
  public:
   EagerStep(StepOps& ops, BatchSource& batches, MicroBatches parts) : ops_(ops), batches_(batches), parts_(parts) {}
   void run(std::int64_t step) override;
-  void keep_gradients() { keep_gradients_ = true; }  // after the step
+  // After the step; the next ones add to them where they are.
+  void keep_gradients() { keep_gradients_ = true; }
 
  private:
   StepOps& ops_;

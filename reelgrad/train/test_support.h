@@ -121,7 +121,9 @@ struct StepSetup {
                 placed(device)),
         loss(config, *network, precision),
         meter(1 + std::ssize(loss.names()), device),
-        ops({{[this](const Batch& batch) { return loss(batch); }, network.get(), &updater}}, samples(), meter) {}
+        ops({{whole_backward([this](const Batch& batch) { return loss(batch); }), network.get(), &updater, &meter}}, samples()) {
+    loss.set_done_steps(updater.done_steps());
+  }
 
   int samples() const { return config.data.batch * config.optimizer.accumulate; }
 

@@ -19,7 +19,9 @@
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
 #include "reelgrad/nn/weights.h"
+#include "reelgrad/train/adversary.h"
 #include "reelgrad/train/amp.h"
+#include "reelgrad/train/balance.h"
 #include "reelgrad/train/fitted_steps.h"
 #include "reelgrad/train/meter.h"
 #include "reelgrad/train/network_loss.h"
@@ -30,6 +32,7 @@
 #include "reelgrad/train/snapshot_state.h"
 #include "reelgrad/train/step.h"
 #include "reelgrad/train/step_clock.h"
+#include "reelgrad/train/trained_network.h"
 #include "reelgrad/train/updater.h"
 
 namespace reelgrad {
@@ -38,11 +41,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kProgressInterval = std::chrono::milliseconds(200);
-constexpr std::int64_t kScaleCheckEvery = 5;   // steps
-constexpr std::size_t kMostPending = 16;       // records on their way from the card
-constexpr std::int64_t kMostSkipsInARow = 20;  // more, and nothing is learned any more
-constexpr std::int64_t kSkipsInDoubt = 4;      // from here on each step is looked at
-constexpr double kSmallestScale = 1;
+constexpr std::size_t kMostPending = 16;  // records on their way from the card
 
 std::shared_ptr<Network> placed(std::shared_ptr<Network> network, torch::Device device) {
   network->to(device);
@@ -113,10 +112,13 @@ struct Trainer::Impl {
   TrainerHooks hooks;
   int samples;  // a step
 
-  Schedule schedule;
-  Updater updater;
+  UpdateSteps generator_steps;
+  Schedule schedule;  // the generator's
+  std::optional<Adversary> adversary;
   NetworkLoss loss;
-  LossMeter meter;
+  TrainedNetwork generator;
+  std::optional<TrainedNetwork> opponent;  // the discriminator
+  BalanceWatch balance;
   StepOps ops;
   FittedSteps steps;
 
@@ -126,24 +128,27 @@ struct Trainer::Impl {
   std::int64_t best_step = 0;
   bool validation_due = false;  // of the step done last: a stop cut it short
   StepRecord latest;
-  UpdateCounters counters;  // as read back last
 
-  // On their way from the card.
-  struct Pending {
-    StepRecord record;
+  // On its way from the card.
+  struct Reading {
+    explicit Reading(const TrainedNetwork& of) : values(of.meter.state()), counters(of.updater.counters()) {}
     ReadBack values, counters;
     bool ready() const { return values.ready() && counters.ready(); }
   };
-  std::deque<Pending> pending;       // records
-  std::optional<ReadBack> counting;  // the loss scale's counters
-  std::int64_t counting_step = 0;
+  struct Pending {
+    StepRecord record;
+    Reading generator;
+    std::optional<Reading> opponent;
+    bool ready() const { return generator.ready() && (!opponent || opponent->ready()); }
+  };
+  std::deque<Pending> pending;  // records
 
   StepClock clock;
   std::int64_t clock_step = 0;  // `step` when the clock was restarted
   Clock::time_point shown_at{};
 
   Impl(const Config& config, std::shared_ptr<Network> unplaced, torch::Device device, BatchSource& batches,
-       Recorder& recorder, Validator* validator, TrainerHooks hooks)
+       Recorder& recorder, Validator* validator, TrainerHooks hooks, std::shared_ptr<Discriminator> discriminator)
       : config(config),
         device(device),
         precision(resolve_precision(config.precision.amp, device)),
@@ -153,13 +158,22 @@ struct Trainer::Impl {
         validator(validator),
         hooks(std::move(hooks)),
         samples(config.data.batch * config.optimizer.accumulate),
-        schedule(config.schedule, config.optimizer.lr, config.run.steps),
-        updater(updater_options(), *network),
-        loss(config, *network, precision),
-        meter(1 + std::ssize(loss.names()), device),
-        ops({{[this](const Batch& batch) { return loss(batch); }, network.get(), &updater}}, samples, meter),
+        generator_steps(reelgrad::generator_steps(config)),
+        schedule(config.schedule, config.optimizer.lr, config.run.steps, generator_steps),
+        adversary(make_adversary(std::move(discriminator))),
+        loss(config, *network, precision, adversary ? &*adversary : nullptr),
+        generator(*network, updater_options(), 1 + std::ssize(loss.names()), device),
+        balance(config.discriminator.patience),
+        ops(phases(), samples),
         steps(this->config, *network, loss, ops, batches, device) {
+    loss.set_done_steps((opponent ? *opponent : generator).updater.done_steps());  // steps may leave the generator alone
     latest.loss = std::numeric_limits<double>::quiet_NaN();
+  }
+
+  std::optional<Adversary> make_adversary(std::shared_ptr<Discriminator> discriminator) const {
+    if (config.loss.gan.weight == 0) return std::nullopt;
+    TORCH_CHECK(discriminator != nullptr, "loss.gan needs a discriminator");
+    return Adversary(config, std::move(discriminator), device, precision);
   }
 
   Updater::Options updater_options() const {
@@ -167,7 +181,34 @@ struct Trainer::Impl {
             .schedule = config.schedule,
             .ema = config.ema,
             .steps = config.run.steps,
+            .updates = generator_steps,
+            .gradient_norms = adversary.has_value(),
             .loss_scaling = precision == Precision::fp16};
+  }
+
+  Updater::Options opponent_options() const {
+    return {.optimizer = config.discriminator.optimizer,
+            .schedule = config.discriminator.schedule,
+            .ema = {.decay = 0},
+            .steps = config.run.steps,
+            .gradient_norms = true,
+            .loss_scaling = precision == Precision::fp16};
+  }
+
+  std::vector<Phase> phases() {
+    std::vector<Phase> all{
+        {[this](const Batch& batch, const Backward& backward) { return loss.add_gradients(batch, backward); },
+         network.get(), &generator.updater, &generator.meter}};
+    if (!adversary) return all;
+    all.front().is_due = [this](std::int64_t at) { return generator_steps.contains(at); };
+    all.front().instead = [this](const Batch& batch) { loss.predict(batch); };
+    opponent.emplace(adversary->network(), opponent_options(),
+                     1 + std::ssize(adversary->term_names()) + Adversary::kMeasures, device);
+    all.push_back({[this](const Batch& batch, const Backward& backward) {
+                     return adversary->add_gradients(loss.target(batch), backward);
+                   },
+                   &adversary->network(), &opponent->updater, &opponent->meter});
+    return all;
   }
 
   // --- The loop ---
@@ -190,7 +231,7 @@ struct Trainer::Impl {
       }
       run_step();
       ++step;
-      watch_scale();
+      watch_scales();
       if (is_due(config.run.log_every)) begin_record();
       const bool improved = validator != nullptr && is_due(config.validation.every) && validate();
       if (improved || validation_due || step == end || is_due(config.checkpoint.every)) save();
@@ -238,67 +279,104 @@ struct Trainer::Impl {
                       .steps_per_second = steps_per_second(),
                       .data_wait_share = std::min(1.0, batches.take_wait_seconds() / clock.seconds()),
                       .memory_mb = peak_memory_mb(device)};
-    pending.push_back({std::move(record), ReadBack(meter.state()), ReadBack(updater.counters())});
-    meter.clear();
+    pending.push_back({std::move(record), Reading(generator), std::nullopt});
+    clear(generator);
+    if (opponent) {
+      pending.back().opponent.emplace(*opponent);
+      clear(*opponent);
+    }
     restart_clock();
     if (device.is_cpu()) end_record();
+  }
+
+  static void clear(TrainedNetwork& trained) {
+    trained.meter.clear();
+    trained.updater.clear_norms();
   }
 
   void end_record() {
     const Pending done = std::move(pending.front());
     pending.pop_front();
-    const LossMeter::Reading reading = LossMeter::read(done.values.wait());
-    counters = Updater::read(done.counters.wait());
-    check_losses(reading, done.record.step);
+    const LossMeter::Reading reading = read(generator, done.generator, done.record.step);
     latest = done.record;
     latest.loss = reading.means.front();
-    for (std::size_t i = 0; loss.names().size() > 1 && i < loss.names().size(); ++i)
-      latest.losses.emplace_back(loss.names()[i], reading.means[i + 1]);
-    latest.learning_rate = counters.learning_rate;
-    latest.skipped = counters.skipped;
+    put_terms(latest.losses, loss.names(), reading);
+    latest.learning_rate = generator.counters.learning_rate;
+    latest.skipped = generator.counters.skipped;
+    if (done.opponent) latest.discriminator = opponent_record(read(*opponent, *done.opponent, done.record.step));
     recorder.step(latest);
+    if (latest.discriminator) watch_balance(*latest.discriminator);
   }
+
+  LossMeter::Reading read(TrainedNetwork& trained, const Reading& done, std::int64_t last_step) {
+    const LossMeter::Reading reading = LossMeter::read(done.values.wait());
+    trained.counters = Updater::read(done.counters.wait());
+    check_losses(trained, reading, last_step);
+    return reading;
+  }
+
+  static void put_terms(std::vector<std::pair<std::string, double>>& losses, const std::vector<std::string>& names,
+                        const LossMeter::Reading& reading) {
+    for (std::size_t i = 0; names.size() > 1 && i < names.size(); ++i)
+      losses.emplace_back(names[i], reading.means[i + 1]);
+  }
+
+  AdversarialRecord opponent_record(const LossMeter::Reading& reading) const {
+    AdversarialRecord record{.loss = reading.means.front(),
+                             .gradient_norm = opponent->counters.gradient_norm,
+                             .generator_gradient_norm = generator.counters.gradient_norm,
+                             .learning_rate = opponent->counters.learning_rate,
+                             .skipped = opponent->counters.skipped};
+    put_terms(record.losses, adversary->term_names(), reading);
+    const double* measures = reading.means.data() + 1 + adversary->term_names().size();
+    record.real = measures[Adversary::kReal];
+    record.fake = measures[Adversary::kFake];
+    record.right = measures[Adversary::kRight];
+    return record;
+  }
+
+  void watch_balance(const AdversarialRecord& record) {
+    const auto warning = balance.add(latest.step, {.real = record.real,
+                                                   .fake = record.fake,
+                                                   .right = record.right,
+                                                   .generator_gradient_norm = record.generator_gradient_norm});
+    if (warning) log::warning(fmt::format("step {}: {}", latest.step, *warning));
+  }
+
+  bool is_opponent(const TrainedNetwork& trained) const { return opponent && &trained == &*opponent; }
 
   // A loss scale skips a step whose loss is not finite. Without one, the first such step ends the run.
-  void check_losses(const LossMeter::Reading& reading, std::int64_t last_step) {
-    if (scales_loss() || reading.first_bad < 0) return;
+  void check_losses(const TrainedNetwork& trained, const LossMeter::Reading& reading, std::int64_t last_step) {
+    if (trained.scales_loss() || reading.first_bad < 0) return;
     const double value = reading.first_bad_value;
-    fail_not_finite(fmt::format("step {}: the loss is {}", last_step - reading.steps + reading.first_bad + 1,
-                                std::isnan(value) ? "nan"
-                                : value > 0       ? "inf"
-                                                  : "-inf"));
+    const UpdateSteps updates = is_opponent(trained) ? UpdateSteps{} : generator_steps;
+    const std::int64_t bad = updates.before(last_step) - reading.steps + reading.first_bad;  // of the updates
+    fail_not_finite(trained, fmt::format("step {}: the {}loss is {}", updates.first + bad * updates.every + 1,
+                                         is_opponent(trained) ? "discriminator's " : "",
+                                         std::isnan(value) ? "nan"
+                                         : value > 0       ? "inf"
+                                                           : "-inf"));
   }
 
-  bool scales_loss() const { return precision == Precision::fp16; }
-
-  // Looks at the loss scale without waiting, but for a row of skipped steps that grows too long.
-  void watch_scale() {
-    if (!scales_loss()) return;
-    const bool in_doubt = counters.skipped_in_a_row >= kSkipsInDoubt;
-    if (counting && (in_doubt || counting->ready())) {
-      counters = Updater::read(std::exchange(counting, std::nullopt)->wait());
-      check_scale();
-    }
-    if (!counting && (in_doubt || step >= counting_step + kScaleCheckEvery)) {
-      counting.emplace(updater.counters());
-      counting_step = step;
-    }
+  void watch_scales() {
+    watch_scale(generator);
+    if (opponent) watch_scale(*opponent);
   }
 
-  void check_scale() {
-    if (counters.skipped_in_a_row <= kMostSkipsInARow && counters.scale >= kSmallestScale) return;
-    fail_not_finite(
-        fmt::format("step {}: {} steps in a row had gradients that are not finite (loss scale {}, {} skipped "
-                    "of {})",
-                    step, counters.skipped_in_a_row, counters.scale, counters.skipped, step));
+  void watch_scale(TrainedNetwork& trained) {
+    const std::string wrong = trained.watch_scale(step);
+    if (wrong.empty()) return;
+    fail_not_finite(trained,
+                    fmt::format("step {}: {}{}", step, is_opponent(trained) ? "the discriminator: " : "", wrong));
   }
 
-  // Ends the run, naming the tensor with which the last step went wrong.
-  [[noreturn]] void fail_not_finite(const std::string& what) {
-    std::string where = bad_weights(*network);
+  // Ends the run, naming the tensor with which the last step went wrong. A discriminator goes wrong by its own weights,
+  // or by what the generator made.
+  [[noreturn]] void fail_not_finite(const TrainedNetwork& trained, const std::string& what) {
+    std::string where = bad_weights(trained.network());
     if (where.empty()) where = first_bad_tensor();
     if (where.empty()) where = "run once more it is finite";
-    fail(fmt::format("{}; {}. Checkpoints saved before are untouched. {}", what, where, remedy()));
+    fail(fmt::format("{}; {}. Checkpoints saved before are untouched. {}", what, where, remedy(trained)));
   }
 
   std::string first_bad_tensor() {
@@ -310,7 +388,7 @@ struct Trainer::Impl {
         [this](const std::function<void()>& work) { loss.with_autocast(work); },
         [this](const Batch& batch) { return loss(batch); },
         loss.names(),
-        [this](const torch::Tensor& value) { return updater.scaled(value); },
+        [this](const torch::Tensor& value) { return generator.updater.scaled(value); },
     };
     for (int i = 0; i < parts.parts(); ++i) {
       ops.drop_gradients();
@@ -321,10 +399,11 @@ struct Trainer::Impl {
     return {};
   }
 
-  std::string remedy() const {
-    if (precision == Precision::fp32) return "Try a lower optimizer.lr, or optimizer.clip_norm = 1";
-    const char* other = scales_loss() ? "\"bf16\" or \"off\"" : "\"off\"";
-    return fmt::format("Try precision.amp = {}, a lower optimizer.lr, or optimizer.clip_norm = 1", other);
+  std::string remedy(const TrainedNetwork& trained) const {
+    const char* section = is_opponent(trained) ? "discriminator.optimizer" : "optimizer";
+    if (precision == Precision::fp32) return fmt::format("Try a lower {0}.lr, or {0}.clip_norm = 1", section);
+    const char* other = trained.scales_loss() ? "\"bf16\" or \"off\"" : "\"off\"";
+    return fmt::format("Try precision.amp = {1}, a lower {0}.lr, or {0}.clip_norm = 1", section, other);
   }
 
   double steps_per_second() const {
@@ -341,10 +420,11 @@ struct Trainer::Impl {
     if (!hooks.progress || Clock::now() - shown_at < kProgressInterval) return;
     shown_at = Clock::now();
     latest.step = step;
-    latest.learning_rate = schedule.at(std::max<std::int64_t>(0, step - 1 - latest.skipped));
+    latest.learning_rate =
+        schedule.at(std::max<std::int64_t>(0, generator_steps.before(step) - 1 - latest.skipped));
     if (step > clock_step) latest.steps_per_second = steps_per_second();
     // Reading a card's loss would make it wait: between records the last record's stands.
-    const double last = device.is_cpu() ? LossMeter::read(meter.state()).last_value : NAN;
+    const double last = device.is_cpu() ? LossMeter::read(generator.meter.state()).last_value : NAN;
     if (std::isfinite(last)) {
       latest.loss = last;
       latest.losses.clear();  // they are of the last record
@@ -370,12 +450,15 @@ struct Trainer::Impl {
   bool validate() {
     while (!pending.empty()) end_record();
     clock.pause();
-    const std::optional<ValidationRecord> result = with_room([&] {
-      const Updater::EvaluationWeights weights(updater);
+    std::optional<ValidationRecord> result = with_room([&] {
+      const Updater::EvaluationWeights weights(generator.updater);
       return validator->validate(*network, step, hooks.stop_requested);
     });
     validation_due = !result;
-    if (result) recorder.validation(*result);
+    if (result) {
+      result->best_by = best_measure(config);
+      recorder.validation(*result);
+    }
     clock.resume();
     if (!result) return false;
     if (std::isnan(result->score()) || (best_score && result->score() <= *best_score)) return false;
@@ -395,15 +478,21 @@ struct Trainer::Impl {
 
   Snapshot snapshot() const {
     Snapshot snapshot{.step = step, .best_score = best_score, .best_step = best_step, .validation_due = validation_due};
-    put_state(snapshot.model, "", updater.evaluation_weights());
+    put_state(snapshot.model, "", generator.updater.evaluation_weights());
     network->derive(snapshot.model);
     put_state(snapshot.training, "network.", state_dict(*network));
-    put_state(snapshot.training, "", updater.state());
+    put_state(snapshot.training, "", generator.updater.state());
+    if (opponent) {
+      put_state(snapshot.discriminator, "", state_dict(adversary->network()));
+      put_state(snapshot.training, "discriminator.", opponent->updater.state());
+    }
     const std::string what =
         fmt::format("step {}: the checkpoint is not saved, those saved before are untouched", step);
     require_finite(snapshot.model, what);
     require_finite(snapshot.training, what);
-    put_state(snapshot.training, "meter.losses", meter.state());
+    require_finite(snapshot.discriminator, what);
+    put_state(snapshot.training, "meter.losses", generator.meter.state());
+    if (opponent) put_state(snapshot.training, "meter.discriminator", opponent->meter.state());
     put_state(snapshot.training, "memory_plan", to_tensor(steps.plan()));
     put_state(snapshot.training, "memory_plan_asked", to_tensor(first_plan(config, *network)));
     put_state(snapshot.training, "machine", text_tensor(machine(device)));
@@ -415,9 +504,10 @@ struct Trainer::Impl {
   void restore(const Snapshot& snapshot) {
     const StateReader training(snapshot.training);
     load_strict(*network, training.below("network."), fmt::format("checkpoint of step {}", snapshot.step));
-    updater.load_state(snapshot.training);
+    generator.updater.load_state(snapshot.training);
     step = snapshot.step;
-    restore_meter(training);
+    restore_meter(training, "meter.losses", generator.meter);
+    if (opponent) restore_opponent(snapshot);
     if (const torch::Tensor* saved = training.find("machine")) compare_machines(text_of(*saved));
     restore_plan(training);
     restore_generator(training, "generator.cpu", torch::kCPU);
@@ -448,9 +538,22 @@ struct Trainer::Impl {
   }
 
   // Another loss has begun a new record.
-  void restore_meter(const StateReader& training) {
-    const torch::Tensor* saved = training.find("meter.losses");
+  static void restore_meter(const StateReader& training, const std::string& name, LossMeter& meter) {
+    const torch::Tensor* saved = training.find(name);
     if (saved != nullptr && saved->sizes() == meter.state().sizes()) meter.load_state(*saved);
+  }
+
+  // A run may take up an adversary on its way.
+  void restore_opponent(const Snapshot& snapshot) {
+    if (snapshot.discriminator.empty()) {
+      log::info("the checkpoint has no discriminator: it begins as it would in a new run");
+      return;
+    }
+    const NamedTensors own = StateReader(snapshot.training).below("discriminator.");
+    load_strict(adversary->network(), snapshot.discriminator,
+                fmt::format("the discriminator in the checkpoint of step {}", snapshot.step));
+    opponent->updater.load_state(own);
+    restore_meter(StateReader(snapshot.training), "meter.discriminator", opponent->meter);
   }
 
   void restore_generator(const StateReader& training, const std::string& name, torch::Device of) {
@@ -465,9 +568,10 @@ struct Trainer::Impl {
 };
 
 Trainer::Trainer(const Config& config, std::shared_ptr<Network> network, torch::Device device, BatchSource& batches,
-                 Recorder& recorder, Validator* validator, TrainerHooks hooks)
-    : impl_(
-          std::make_unique<Impl>(config, std::move(network), device, batches, recorder, validator, std::move(hooks))) {}
+                 Recorder& recorder, Validator* validator, TrainerHooks hooks,
+                 std::shared_ptr<Discriminator> discriminator)
+    : impl_(std::make_unique<Impl>(config, std::move(network), device, batches, recorder, validator, std::move(hooks),
+                                   std::move(discriminator))) {}
 
 Trainer::~Trainer() = default;
 

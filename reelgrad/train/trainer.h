@@ -9,6 +9,7 @@
 
 #include "reelgrad/config/config.h"
 #include "reelgrad/data/loader.h"
+#include "reelgrad/nn/discriminators.h"
 #include "reelgrad/nn/network.h"
 #include "reelgrad/train/recorder.h"
 
@@ -29,11 +30,15 @@ struct TrainerHooks {
 //
 // A loss or weight that is not finite ends the run (failed) at the next record or checkpoint, naming the step and
 // tensor; nothing that is not finite reaches Recorder::checkpoint. Running out of memory: out_of_memory.
+//
+// With loss.gan a step trains two networks, the generator first: see StepOps and Adversary. Optimizer, schedule, loss
+// scale and clipping are each network's own; the average is the generator's.
 class Trainer {
  public:
-  // Moves the network to `device`. `validator` may be null.
+  // Moves the networks to `device`. `validator` may be null, and so may `discriminator`, where loss.gan asks for none.
   Trainer(const Config& config, std::shared_ptr<Network> network, torch::Device device, BatchSource& batches,
-          Recorder& recorder, Validator* validator, TrainerHooks hooks = {});
+          Recorder& recorder, Validator* validator, TrainerHooks hooks = {},
+          std::shared_ptr<Discriminator> discriminator = nullptr);
   ~Trainer();
 
   // The run goes on as if it had never stopped (bit for bit in deterministic mode on the same device). Throws failed

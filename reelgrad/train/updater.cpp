@@ -66,6 +66,7 @@ UpdatePlan make_plan(const Updater::Options& options) {
           .clip_norm = options.optimizer.clip_norm,
           .clip_value = options.optimizer.clip_value,
           .loss_scaling = options.loss_scaling,
+          .sums_norms = options.gradient_norms,
           .growth_interval = options.growth_interval,
           .average_decay = options.ema.decay,
           .average_warmup = options.ema.warmup,
@@ -134,7 +135,7 @@ void check_parameter_patterns(const OptimizerConfig& config, const torch::nn::Mo
 
 Updater::Updater(const Options& options, torch::nn::Module& network)
     : options_(options),
-      schedule_(options.schedule, options.optimizer.lr, options.steps),
+      schedule_(options.schedule, options.optimizer.lr, options.steps, options.updates),
       plan_(make_plan(options)),
       network_(network) {
   add_slots(network);
@@ -280,7 +281,15 @@ torch::Tensor Updater::progress(std::size_t offset_bytes) const {
 }
 
 torch::Tensor Updater::counters() const {
-  return progress_.narrow(0, 0, 5);
+  return progress_.narrow(0, 0, 7);
+}
+
+torch::Tensor Updater::norms() const {
+  return progress_.narrow(0, offsetof(UpdateProgress, norm_sum) / sizeof(double), 2);
+}
+
+void Updater::clear_norms() {
+  norms().zero_();
 }
 
 UpdateCounters Updater::read(const torch::Tensor& counters_on_cpu) {
@@ -290,7 +299,8 @@ UpdateCounters Updater::read(const torch::Tensor& counters_on_cpu) {
           .updates = count(1),
           .skipped = count(2),
           .skipped_in_a_row = count(3),
-          .learning_rate = values[4]};
+          .learning_rate = values[4],
+          .gradient_norm = values[5] / values[6]};
 }
 
 void Updater::set_updates(std::int64_t updates) {
@@ -352,6 +362,7 @@ NamedTensors Updater::state() const {
   for (const Slot& slot : slots_) {
     if (slot.average.defined()) state.emplace_back("ema." + slot.name, slot.average);
   }
+  if (plan_.sums_norms) state.emplace_back("norms", norms());
   if (!plan_.loss_scaling) return state;
   for (const auto& [name, offset] : kScalerState) state.emplace_back(name, progress(offset).unsqueeze(0));
   return state;
@@ -363,6 +374,7 @@ void Updater::load_state(const NamedTensors& state) {
   load_optimizer(reader);
   load_average(reader.below("ema."));
   load_scale(reader.below("scaler."));
+  if (plan_.sums_norms && reader.find("norms") != nullptr) reader.copy_to(norms(), "norms");
   set_updates(static_cast<std::int64_t>(progress(offsetof(UpdateProgress, updates)).item<double>()));
 }
 

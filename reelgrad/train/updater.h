@@ -17,6 +17,7 @@ struct UpdateCounters {
   double scale = 1;  // of the loss
   std::int64_t updates = 0, skipped = 0, skipped_in_a_row = 0;
   double learning_rate = 0;  // of the last update
+  double gradient_norm = 0;  // mean over the updates since clear_norms(), before clipping; NaN: none, or not asked for
 };
 
 // Throws usage for a pattern of the configuration that no parameter of the network matches, or when none is trained.
@@ -31,6 +32,8 @@ class Updater {
     ScheduleConfig schedule;
     EmaConfig ema;
     std::int64_t steps = 1;
+    UpdateSteps updates;          // of the steps, for the schedule
+    bool gradient_norms = false;  // are summed for counters()
     bool loss_scaling = false;  // with the rule of torch.amp.GradScaler; a step with gradients not finite is skipped
     double initial_scale = 65536;
     std::int64_t growth_interval = 2000;  // updates in a row between two doublings of the scale
@@ -59,8 +62,10 @@ class Updater {
   void begin_step();
   void end_step();
 
-  // float64 [5], in UpdateCounters' order, on the device and live.
+  // float64 [7], for read(), on the device and live.
   torch::Tensor counters() const;
+  void clear_norms();  // begins a new mean; waits for nothing
+  torch::Tensor done_steps() const { return counters().select(0, 1); }  // its updates
   static UpdateCounters read(const torch::Tensor& counters_on_cpu);
 
   bool averages() const;  // a moving average, or schedule-free's
@@ -83,7 +88,7 @@ class Updater {
     std::vector<torch::Tensor> raw_;
   };
 
-  // "optimizer.…", "ema.…" and "scaler.…", sharing storage; the schedule has none. load_state() throws failed where the
+  // "optimizer.…", "ema.…", "scaler.…" and "norms", sharing storage; the schedule has none. load_state() throws failed where the
   // optimizer's is missing or of another shape; without an average it starts one from the weights as they are, without
   // a loss scale from the initial one, and says so.
   NamedTensors state() const;
@@ -105,6 +110,7 @@ class Updater {
   void step_on_card();
   torch::Tensor evaluated(const Slot& slot) const;
   torch::Tensor progress(std::size_t offset_bytes) const;  // one value of it: float64 []
+  torch::Tensor norms() const;                             // its norm_sum and norm_count
   void load_optimizer(const StateReader& reader);
   void load_average(const NamedTensors& average);
   void load_scale(const NamedTensors& scale);

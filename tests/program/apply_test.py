@@ -294,11 +294,12 @@ class Init(ProgramTest):
         clip = self.folder / "clip.mp4"
         subprocess.run(["ffmpeg", "-v", "error", "-i", str(example_clip()), "-frames:v", "24", "-vf", "crop=320:240", "-an",
                         str(clip)], check=True)
-        for task in ("sr", "denoise", "deblock"):
+        for task in ("sr", "sr-gan", "denoise", "deblock"):
             self.run_program("init", "--task", task, "--clip", clip, task)
             self.run_program("train", f"{task}/train.toml", "--set", "run.steps=2", "--set", "run.device=cpu", "--set",
                              "model.features=8", "--set", "model.convs=1", "--set", "data.batch=2", "--set",
-                             "data.crop_px=32", "--set", "data.pool_frames=16")
+                             "data.crop_px=32", "--set", "data.pool_frames=16",
+                             *(["--set", "discriminator.features=8"] if task == "sr-gan" else []))
             self.assertTrue((self.folder / "runs" / task / "checkpoints" / "step-000002").is_dir())
             done = self.run_program("init", "--task", task, task, expect=2)
             self.assertIn("already there", done.stderr)

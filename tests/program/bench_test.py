@@ -1,4 +1,4 @@
-"""`reelgrad bench models` without a card: small pictures, but the same rows."""
+"""`reelgrad bench models` and `bench gan` without a card: small pictures, but the same rows."""
 import json
 import sys
 import unittest
@@ -31,6 +31,16 @@ class Bench(ProgramTest):
         rows, said = self.rows("--arch", "compact", "--python", python)
         self.assertEqual([row["peer"] for row in rows], [None, None])
         self.assertIn("pip install spandrel", said)
+
+    def test_rows_of_adversarial_training(self):
+        done = self.run_program("bench", "gan", "--arch", "compact", "--batch", "1", "--crop", "16", "--steps", "12", "--rounds",
+                                "1", "--json", "--python", sys.executable, "--set", "model.features=8", "--set", "model.convs=1",
+                                "--set", "data.pool_frames=16", "--set", "run.device=cpu")
+        row, = json.loads(done.stdout)["rows"]  # no peak of the processor's memory
+        self.assertEqual(row["name"], "train compact x4 unet_sn vgg19 batch 1 crop 16")
+        self.assertEqual(row["peer_name"], "usual PyTorch loop, no loading")
+        self.assertGreater(row["ours"], 0)
+        self.assertAlmostEqual(row["ratio"], row["ours"] / row["peer"])
 
     def test_an_unknown_architecture_is_refused(self):
         done = self.run_program("bench", "models", "--arch", "compat", expect=2)

@@ -60,6 +60,12 @@ class Docs(ProgramTest):
     def test_training(self):
         self.run_page("docs/training.md")
 
+    def test_losses(self):
+        self.run_page("docs/losses.md")
+
+    def test_adversarial(self):
+        self.run_page("docs/adversarial.md")
+
     def test_restoring(self):
         self.run_page("docs/restoring.md")
 

@@ -1,0 +1,37 @@
+// A convolution with torch's own kernels, with spectral norm or without.
+#pragma once
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+namespace reelgrad {
+
+struct NormedConvOptions {
+  int in, out, kernel;
+  int stride = 1, padding = 0;
+  bool bias = true;
+  bool spectral = false;
+};
+
+// Parameters and start are Conv2d's. With spectral norm ("Spectral Normalization for Generative Adversarial Networks",
+// Miyato et al., 2018) names, start and arithmetic are those of torch.nn.utils.spectral_norm: the parameter weight_orig
+// and the buffers weight_u [out] and weight_v [in * kernel^2].
+class NormedConv2d : public torch::nn::Module {
+ public:
+  explicit NormedConv2d(const NormedConvOptions& options);
+
+  // The weight, with spectral norm divided by the estimate of its largest singular value: in training mode after one
+  // power iteration, which changes the buffers; differentiable. Computed in the parameters' type, whatever autocast
+  // says, and without waiting for the card.
+  torch::Tensor make_weight();
+
+  // `weight`: of make_weight(). Several calls may share it.
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& weight) const;
+
+  const torch::Tensor& bias() const { return bias_; }  // undefined: none
+
+ private:
+  NormedConvOptions options_;
+  torch::Tensor weight_, bias_, u_, v_;
+};
+
+}  // namespace reelgrad

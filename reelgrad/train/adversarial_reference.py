@@ -1,0 +1,176 @@
+"""PyTorch as the reference of adversarial_test.cpp: the usual loop of two networks, as BasicSR has it.
+
+usage: adversarial_reference.py FOLDER
+FOLDER/cases.json lists the cases; FOLDER/start.safetensors holds the initial weights ("generator.…", "discriminator.…"
+with spectral norm's vectors) and the samples. Writes FOLDER/{case}.out.safetensors: what was measured a step and the
+final state.
+"""
+import functools
+import json
+import multiprocessing
+import pathlib
+import sys
+
+import safetensors.torch
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import clip_grad_norm_, spectral_norm
+
+torch.set_num_threads(1)
+torch.set_default_dtype(torch.float64)
+
+
+class Compact(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1), nn.PReLU(4),
+            nn.Conv2d(4, 4, 3, padding=1), nn.PReLU(4),
+            nn.Conv2d(4, 12, 3, padding=1))
+
+    def forward(self, x):
+        return F.pixel_shuffle(self.body(x), 2) + F.interpolate(x, scale_factor=2, mode="nearest")
+
+
+class UNetSN(nn.Module):
+    """Real-ESRGAN's discriminator (Wang et al., 2021)."""
+
+    def __init__(self, channels, features):
+        super().__init__()
+        f = features
+
+        def conv(i, o, k, s):
+            return spectral_norm(nn.Conv2d(i, o, k, s, 1, bias=False))
+
+        self.conv0 = nn.Conv2d(channels, f, 3, 1, 1)
+        self.conv1, self.conv2, self.conv3 = conv(f, 2 * f, 4, 2), conv(2 * f, 4 * f, 4, 2), conv(4 * f, 8 * f, 4, 2)
+        self.conv4, self.conv5, self.conv6 = conv(8 * f, 4 * f, 3, 1), conv(4 * f, 2 * f, 3, 1), conv(2 * f, f, 3, 1)
+        self.conv7, self.conv8 = conv(f, f, 3, 1), conv(f, f, 3, 1)
+        self.conv9 = nn.Conv2d(f, 1, 3, 1, 1)
+
+    def forward(self, x):
+        def act(t):
+            return F.leaky_relu(t, 0.2)
+
+        def up(t):
+            return F.interpolate(t, scale_factor=2, mode="bilinear", align_corners=False)
+
+        x0 = act(self.conv0(x))
+        x1 = act(self.conv1(x0))
+        x2 = act(self.conv2(x1))
+        x3 = up(act(self.conv3(x2)))
+        x4 = up(act(self.conv4(x3)) + x2)
+        x5 = up(act(self.conv5(x4)) + x1)
+        x6 = act(self.conv6(x5)) + x0
+        return self.conv9(act(self.conv8(act(self.conv7(x6)))))
+
+
+def bce(logits, label):
+    return F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, label))
+
+
+def generator_loss(kind, discriminator, fake, real):
+    if kind == "ragan":
+        with torch.no_grad():
+            real_logits = discriminator(real)
+        logits = discriminator(fake)
+        return (bce(real_logits - logits.mean(), 0.0) + bce(logits - real_logits.mean(), 1.0)) / 2
+    logits = discriminator(fake)
+    return -logits.mean() if kind == "hinge" else bce(logits, 1.0)
+
+
+def discriminator_loss(case, discriminator, fake, real):
+    real = real.clone().requires_grad_(case["r1"] > 0)
+    real_logits, fake_logits = discriminator(real), discriminator(fake)
+    label = 1 - case["label_smoothing"]
+    match case["kind"]:
+        case "ragan":
+            loss = (bce(real_logits - fake_logits.mean(), label) + bce(fake_logits - real_logits.mean(), 0.0)) / 2
+        case "hinge":
+            loss = F.relu(1 - real_logits).mean() + F.relu(1 + fake_logits).mean()
+        case _:
+            loss = bce(real_logits, label) + bce(fake_logits, 0.0)
+    if case["r1"] > 0:
+        gradient, = torch.autograd.grad(real_logits.sum(), real, create_graph=True)
+        loss = loss + case["r1"] / 2 * gradient.square().flatten(1).sum(1).mean()
+    return loss, real_logits.mean().item(), fake_logits.mean().item()
+
+
+def norm_of(network):
+    return torch.stack([p.grad.square().sum() for p in network.parameters()]).sum().sqrt().item()
+
+
+def rate(case, step, lr):
+    """Cosine to 0, by the steps of the run."""
+    return lr * (1 + torch.cos(torch.tensor(torch.pi * step / case["steps"])).item()) / 2
+
+
+def run(folder, case):
+    start = safetensors.torch.load_file(folder / "start.safetensors")
+    frames = 2 if case["pairs"] else 1
+    inputs, targets = start.pop("inputs"), start.pop("targets")
+    generator, discriminator = Compact(), UNetSN(3 * frames, 4)
+    for name, network in ("generator", generator), (f"discriminator{frames}", discriminator):
+        network.load_state_dict({k.removeprefix(name + "."): v for k, v in start.items() if k.startswith(name + ".")})
+    g_optimizer = torch.optim.Adam(generator.parameters(), case["lr"], (0.9, 0.99))
+    d_optimizer = torch.optim.Adam(discriminator.parameters(), case["lr_d"], (0.9, 0.99))
+    average = {k: v.clone() for k, v in generator.state_dict().items()}
+    samples = case["batch"] * case["accumulate"]
+    series = {name: [] for name in ("loss", "loss_d", "real", "fake", "norm", "norm_d")}
+    for step in range(case["steps"]):
+        trains_generator = (step + 1) % case["iters"] == 0 and step + 1 > case["init_iters"]
+        for optimizer, lr in (g_optimizer, case["lr"]), (d_optimizer, case["lr_d"]):
+            optimizer.param_groups[0]["lr"] = rate(case, step, lr)
+        g_optimizer.zero_grad()
+        d_optimizer.zero_grad()
+        sums = dict.fromkeys(series, 0.0)
+        for part in range(case["accumulate"]):
+            first = step * samples + part * case["batch"]
+            index = [(first + i) % (len(inputs) // frames) for i in range(case["batch"])]
+            index = [i * frames + f for i in index for f in range(frames)]
+            real = targets[index]
+            for parameter in discriminator.parameters():
+                parameter.requires_grad_(False)
+            fake = generator(inputs[index])
+            judged = (lambda t: t.unflatten(0, (-1, 2)).flatten(1, 2)) if case["pairs"] else (lambda t: t)
+            if trains_generator:
+                loss = (fake - real).abs().mean()
+                if case["pairs"]:
+                    loss = loss + 0.5 * (fake - real).unflatten(0, (-1, 2)).diff(dim=1).abs().mean()
+                loss = loss + case["gan"] * generator_loss(case["kind"], discriminator, judged(fake), judged(real))
+                (loss / case["accumulate"]).backward()
+                sums["loss"] += loss.item() / case["accumulate"]
+            for parameter in discriminator.parameters():
+                parameter.requires_grad_(True)
+            loss, *logits = discriminator_loss(case, discriminator, judged(fake.detach()), judged(real))
+            (loss / case["accumulate"]).backward()
+            for name, value in zip(("loss_d", "real", "fake"), (loss.item(), *logits)):
+                sums[name] += value / case["accumulate"]
+        sums["norm_d"] = norm_of(discriminator)
+        if case["clip_d"]:
+            clip_grad_norm_(discriminator.parameters(), case["clip_d"])
+        if trains_generator:
+            sums["norm"] = norm_of(generator)
+            if case["clip"]:
+                clip_grad_norm_(generator.parameters(), case["clip"])
+            g_optimizer.step()
+            for key, value in generator.state_dict().items():
+                average[key].lerp_(value, 0.1)
+        else:
+            sums["loss"] = sums["norm"] = float("nan")
+        d_optimizer.step()
+        for name, value in sums.items():
+            series[name].append(value)
+    out = {name: torch.tensor(values) for name, values in series.items()}
+    for prefix, state in ("generator", generator.state_dict()), ("discriminator", discriminator.state_dict()), ("ema", average):
+        out |= {f"{prefix}.{key}": value.contiguous() for key, value in state.items()}
+    safetensors.torch.save_file(out, folder / f"{case['name']}.out.safetensors")
+
+
+def main(folder):
+    with multiprocessing.Pool(2) as pool:
+        pool.map(functools.partial(run, folder), json.loads((folder / "cases.json").read_text()), chunksize=1)
+
+
+main(pathlib.Path(sys.argv[1]))
