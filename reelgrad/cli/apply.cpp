@@ -115,7 +115,7 @@ VideoWriter open_writer(ApplyArguments& arguments, const Script& script, const C
   if (SegmentOptions& segments = options.segments; segments.frames > 0) {
     // A network that restores several frames at once restores them once, if they are not parted.
     segments.frames = (segments.frames + session.outputs() - 1) / session.outputs() * session.outputs();
-    segments.made_of = made_of(arguments.restore, arguments.clip, arguments.windows);
+    segments.made_of = made_of(arguments.restore, session, arguments.clip, arguments.windows);
     segments.made_of.emplace_back("frames", fmt::format("{}:{}", range.begin, range.end));
   }
   return VideoWriter(options);
@@ -204,12 +204,14 @@ void add_apply(CLI::App& app) {
                    "one; repeatable")
       ->type_name("\"[PROGRAM] [-ARGUMENT …]\"")
       ->allow_extra_args(false);
-  command
-      ->add_option("--segments", arguments->writer.segments.frames,
-                   "Encode in segments of N frames, which outlive a crash: the same command then goes on")
-      ->check(CLI::PositiveNumber)
-      ->type_name("N");
-  command->add_flag("--fresh", arguments->writer.segments.fresh, "With --segments: throw away those of an earlier run");
+  auto* const segments =
+      command
+          ->add_option("--segments", arguments->writer.segments.frames,
+                       "Encode in segments of N frames, which outlive a crash: the same command then goes on")
+          ->check(CLI::PositiveNumber)
+          ->type_name("N");
+  command->add_flag("--fresh", arguments->writer.segments.fresh, "With --segments: throw away those of an earlier run")
+      ->needs(segments);
   command->add_flag("--no-audio", arguments->no_audio, "Leave the audio out");
   command->callback([arguments] { apply(*arguments); });
 }

@@ -53,23 +53,11 @@ std::string content_of(const fs::path& clip) {
   return fs::is_directory(clip) ? listing_hash(clip) : sampled_hash(clip);
 }
 
-// The weights that the engine takes of a run's folder: its best checkpoint, else the newest good one.
-fs::path weights_of_run(const nlohmann::json& described) {
-  fs::path chosen;
-  for (const auto& checkpoint : described["checkpoints"]) {
-    if (!checkpoint.value("damage", "").empty()) continue;
-    chosen = checkpoint.value("path", "");
-    if (checkpoint.value("best", false)) break;
-  }
-  return chosen / "model.safetensors";
-}
-
 fs::path weights_of(const fs::path& model) {
   if (!fs::is_directory(model)) return model;
   InspectResult result;
   engine().inspect_model(model, result).raise();
-  const nlohmann::json described = nlohmann::json::parse(result.json);
-  return described["kind"] == "run" ? weights_of_run(described) : model / "model.safetensors";
+  return nlohmann::json::parse(result.json).at("weights").get<std::string>();
 }
 
 std::string number(double value) {
@@ -78,13 +66,12 @@ std::string number(double value) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> made_of(const RestoreRequest& restore, const ClipArgument& clip,
-                                                         const WindowOptions& windows) {
+std::vector<std::pair<std::string, std::string>> made_of(const RestoreRequest& restore, const RestorerSession& session,
+                                                         const ClipArgument& clip, const WindowOptions& windows) {
   std::vector<std::pair<std::string, std::string>> made{
       {"clip", content_of(clip.path)},
       {"model", xxh3_128_hex(weights_of(restore.model))},
-      {"device", restore.device},
-      {"precision", restore.precision},
+      {"precision and device", session.arithmetic()},
       {"tile", std::to_string(restore.tile_px)},
       {"overlap", std::to_string(restore.overlap_px)},
       {"strength", number(restore.strength)},

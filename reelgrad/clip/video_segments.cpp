@@ -87,10 +87,11 @@ VideoSegments::~VideoSegments() {
   if (lock_ && segments_.empty()) remove_folder();  // nothing to go on from
 }
 
+// Locked to the end: who gets the lock next finds a folder of its own.
 void VideoSegments::remove_folder() {
-  lock_.reset();
   std::error_code ignored;
   fs::remove_all(folder_, ignored);
+  lock_.reset();
 }
 
 fs::path VideoSegments::file_of(std::size_t number) const {
@@ -100,20 +101,24 @@ fs::path VideoSegments::file_of(std::size_t number) const {
 void VideoSegments::read_manifest() {
   const fs::path path = folder_ / "manifest.json";
   if (options_.segments.fresh || !fs::exists(path)) return;
-  const Json manifest = Json::parse(read_file(path), nullptr, false);
-  const bool readable = manifest.is_object() && manifest.value("version", 0) == kManifestVersion &&
-                        manifest.contains("made_of") && manifest.contains("segments");
-  const std::string changed = readable ? differences(manifest["made_of"], made_of_) : "its manifest cannot be read";
+  std::string changed;
+  std::vector<Segment> listed;
+  try {
+    const Json manifest = Json::parse(read_file(path));
+    const bool ours = manifest.at("version") == kManifestVersion;
+    changed = ours ? differences(manifest.at("made_of"), made_of_) : "they are of another version of reelgrad";
+    for (const Json& entry : manifest.at("segments"))
+      listed.push_back({.frames = entry.at("frames"),
+                        .bytes = entry.at("bytes"),
+                        .end = {entry.at("ticks"), {entry.at("rest_num"), entry.at("rest_den")}}});
+  } catch (const Json::exception&) {
+    changed = "its manifest cannot be read";
+  }
   if (!changed.empty()) {
     fail_usage(fmt::format("{} holds segments of another run: {}; give --fresh to begin anew, or the former options",
                            folder_.string(), changed));
   }
-  for (const Json& entry : manifest["segments"]) {
-    const Segment segment{
-        .frames = entry.value("frames", std::int64_t{0}),
-        .bytes = entry.value("bytes", std::uintmax_t{0}),
-        .end = {entry.value("ticks", std::int64_t{0}),
-                {entry.value("rest_num", std::int64_t{0}), entry.value("rest_den", std::int64_t{1})}}};
+  for (const Segment& segment : listed) {
     std::error_code error;
     if (fs::file_size(file_of(segments_.size()), error) != segment.bytes || error) break;
     segments_.push_back(segment);

@@ -150,6 +150,8 @@ class RestorerSession {
   // `from`, of one plane and any format, at the size and in the format of `out`, by bicubic: a clip's alpha.
   virtual Status enlarge(const FrameView& from, const MutableFrameView& out) = 0;
   virtual std::string describe() const = 0;
+  // What the values of a frame depend on beside the request: "fp16, cuda".
+  virtual std::string arithmetic() const = 0;
 };
 
 // Compares pictures on a card or the CPU. Thread-safe.

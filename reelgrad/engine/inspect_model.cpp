@@ -151,7 +151,9 @@ std::string inspect_model(const std::filesystem::path& path) {
   }
   json["path"] = path.string();
   try {
-    json.update(model_json(find_model_file(path)));
+    const std::filesystem::path weights = find_model_file(path);
+    json["weights"] = weights.string();
+    json.update(model_json(weights));
   } catch (const Error& error) {
     if (json["kind"] != "run") throw;
     json["problem"] = error.what();  // the list says which checkpoints are good

@@ -83,6 +83,7 @@ class Session : public RestorerSession {
   }
 
   std::string describe() const override { return restorer_.describe(); }
+  std::string arithmetic() const override { return restorer_.arithmetic(); }
 
  private:
   Restorer restorer_;

@@ -360,6 +360,10 @@ const NetworkSpec& Restorer::spec() const {
   return impl_->setup.spec;
 }
 
+std::string Restorer::arithmetic() const {
+  return fmt::format("{}, {}", precision_name(impl_->setup.type), c10::DeviceTypeName(device().type(), true));
+}
+
 std::string Restorer::describe() const {
   const std::shared_lock lock(impl_->use);
   const Prepared* prepared = impl_->prepared.get();

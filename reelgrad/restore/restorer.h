@@ -88,6 +88,7 @@ class Restorer {
   // What was decided, for one line to the user: "whole frames, fp16, cuda:0, 3 streams" or "tiles of 512 px (overlap
   // 16), …".
   std::string describe() const;
+  std::string arithmetic() const;  // "fp16, cuda"
 
  private:
   struct Impl;

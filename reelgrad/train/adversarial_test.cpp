@@ -188,7 +188,8 @@ TEST(Adversarial, StepsOfTheDiscriminatorAloneLeaveTheGeneratorAsItIs) {
   config.discriminator.init_iters = 4;
   auto batches = test::smooth_batches(config);
   test::MemoryRecorder recorder;
-  Trainer trainer(config, test::small_network(1), torch::kCPU, batches, recorder, nullptr, {}, discriminator_of(config));
+  Trainer trainer(config, test::small_network(1), torch::kCPU, batches, recorder, nullptr, {},
+                  discriminator_of(config));
   trainer.run(3);
   const Snapshot before = recorder.checkpoints.back();
   trainer.run(4);
@@ -319,7 +320,8 @@ TEST(Adversarial, TheDiscriminatorsLossThatIsNotFiniteEndsTheRun) {
   config.run.steps = 200;
   auto batches = test::smooth_batches(config);
   test::MemoryRecorder recorder;
-  Trainer trainer(config, test::small_network(1), torch::kCPU, batches, recorder, nullptr, {}, discriminator_of(config));
+  Trainer trainer(config, test::small_network(1), torch::kCPU, batches, recorder, nullptr, {},
+                  discriminator_of(config));
   try {
     trainer.run();
     FAIL() << "nothing was thrown";
@@ -455,8 +457,7 @@ TEST_F(AdversarialGpuTest, HalfPrecisionIsWithinTheSpreadOfSeeds) {
   config.run.log_every = 100;
   auto batches = test::smooth_batches(config, kAdversarialCard);
   std::vector<double> of_seeds(4);
-  for (std::uint64_t seed = 1; seed <= of_seeds.size(); ++seed)
-    last_of(config, batches, {}, seed, &of_seeds[seed - 1]);
+  for (std::uint64_t seed = 1; seed <= of_seeds.size(); ++seed) last_of(config, batches, {}, seed, &of_seeds[seed - 1]);
   const auto [least, most] = std::ranges::minmax(of_seeds);
   for (const char* amp : {"fp16", "bf16"}) {
     config.precision.amp = amp;

@@ -69,8 +69,8 @@ void StepOps::accumulate(const Batch& batch, StepKind kind) {
       if (!loss.requires_grad()) fail_usage("model: the network's output does not depend on its parameters");
       phase.updater->scaled(share == 1 ? loss : loss * share).backward();
     });
-    losses_[i].add_(
-        at::cat({value.total.detach().reshape({1}).to(torch::kFloat64), value.terms.to(torch::kFloat64)}), share);
+    losses_[i].add_(at::cat({value.total.detach().reshape({1}).to(torch::kFloat64), value.terms.to(torch::kFloat64)}),
+                    share);
   }
 }
 

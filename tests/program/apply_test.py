@@ -238,6 +238,7 @@ class ApplyVideo(ProgramTest):
                                      (["--ffmpeg", "-preset lento"], 1, "lento"),
                                      (["--ffmpeg", "/nowhere/ffmpeg"], 1, "/nowhere/ffmpeg"),
                                      (["--overlap", "wide"], 2, "auto, exact"),
+                                     (["--fresh"], 2, "--segments"),
                                      (["--segments", "0"], 2, "--segments")):
             done = self.apply("-o", "refused.mkv", *options, expect=code)
             self.assert_one_sentence(done.stderr, words)
@@ -269,6 +270,17 @@ class ApplyVideo(ProgramTest):
         self.assertEqual(self.pictures("out.mkv"), self.pictures("whole.mkv"))
         self.assertEqual(len(self.pictures("out.mkv")), 40)
         self.assertEqual(self.kinds("out.mkv"), self.kinds("whole.mkv"))
+        self.assertFalse(work.exists())
+
+    def test_segments_whose_manifest_is_damaged_are_refused(self):
+        work = self.folder / ".out.mkv.segments"
+        work.mkdir()
+        for text in ("{", "[]", '{"version": 1, "made_of": {"codec": 7}, "segments": []}',
+                     '{"version": 1, "made_of": {}, "segments": [{"frames": "four"}]}'):
+            (work / "manifest.json").write_text(text)
+            done = self.apply("-o", "out.mkv", "--segments", "4", expect=2)
+            self.assert_one_sentence(done.stderr, "its manifest cannot be read", "--fresh")
+        self.apply("-o", "out.mkv", "--segments", "4", "--fresh")
         self.assertFalse(work.exists())
 
     def test_a_second_ctrl_c_leaves_nothing_either(self):

@@ -142,6 +142,7 @@ class FakeSession : public RestorerSession {
   }
 
   std::string describe() const override { return "a fake network"; }
+  std::string arithmetic() const override { return "fake"; }
 
  private:
   float value(const RestoreJob& job, std::size_t output, int plane, int x, int y) const {
