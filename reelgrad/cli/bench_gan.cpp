@@ -47,9 +47,9 @@ Bench prepare(const GanArguments& arguments, const fs::path& folder) {
   const ProcessResult written = run_process(
       {bench.python, bench.program.string(), "--write-vgg", (folder / "vgg19.pth").string()}, std::chrono::minutes(5));
   if (written.exit_code != 0) fail_program("the PyTorch program", written);
-  bench.card =
-      run_process({bench.python, "-c", "import torch; exit(0 if torch.cuda.is_available() else 1)"}, std::chrono::minutes(2))
-          .exit_code == 0;
+  bench.card = run_process({bench.python, "-c", "import torch; exit(0 if torch.cuda.is_available() else 1)"},
+                           std::chrono::minutes(2))
+                   .exit_code == 0;
   return bench;
 }
 
@@ -114,8 +114,8 @@ std::vector<BenchRow> measure(const Bench& bench, const std::string& arch) {
   const std::string name =
       fmt::format("train {} x4 unet_sn vgg19 batch {} crop {}", arch, config.data.batch, config.data.crop_px);
   const std::string peer = "usual PyTorch loop, no loading";
-  std::vector<BenchRow> rows{{name, peer, median_of(ours, &Round::steps_per_second),
-                              median_of(theirs, &Round::steps_per_second)}};
+  std::vector<BenchRow> rows{
+      {name, peer, median_of(ours, &Round::steps_per_second), median_of(theirs, &Round::steps_per_second)}};
   const double memory = median_of(ours, &Round::peak_mib), memory_of_peer = median_of(theirs, &Round::peak_mib);
   if (memory > 0 && memory_of_peer > 0) rows.push_back({"peak memory, " + name, peer, memory, memory_of_peer, "MiB"});
   return rows;
@@ -137,8 +137,10 @@ void add_bench_gan(CLI::App& bench) {
   arguments->archs = {"compact", "esrgan"};
   CLI::App* command = bench.add_subcommand("gan", "Adversarial training: steps a second and memory");
   command->footer(
-      "\nTrains a 4x network with L1, VGG19's features and a U-Net discriminator, in fp16 on a card, frames from the demo\n"
-      "clip included, and the same networks and losses in a usual PyTorch loop that loads nothing, in turns; prints the\n"
+      "\nTrains a 4x network with L1, VGG19's features and a U-Net discriminator, in fp16 on a card, frames from the "
+      "demo\n"
+      "clip included, and the same networks and losses in a usual PyTorch loop that loads nothing, in turns; prints "
+      "the\n"
       "medians. VGG19 has random weights: nothing is downloaded. --json as in bench train.");
   command->add_option("--arch", arguments->archs, "compact or esrgan (repeatable)")
       ->check(CLI::IsMember({"compact", "esrgan"}))
@@ -146,8 +148,12 @@ void add_bench_gan(CLI::App& bench) {
   command->add_option("--set", arguments->settings, "Override a key of our configuration (repeatable)")
       ->type_name("SECTION.KEY=VALUE");
   command->add_option("--batch", arguments->batch, "Samples")->check(CLI::Range(1, 1024))->capture_default_str();
-  command->add_option("--crop", arguments->crop, "Side of the input crop")->check(CLI::Range(8, 1024))->capture_default_str();
-  command->add_option("--steps", arguments->steps, "Steps a round")->check(CLI::Range(12, 1'000'000))->capture_default_str();
+  command->add_option("--crop", arguments->crop, "Side of the input crop")
+      ->check(CLI::Range(8, 1024))
+      ->capture_default_str();
+  command->add_option("--steps", arguments->steps, "Steps a round")
+      ->check(CLI::Range(12, 1'000'000))
+      ->capture_default_str();
   command->add_option("--rounds", arguments->rounds, "Rounds")->check(CLI::Range(1, 100))->capture_default_str();
   command->add_option("--python", arguments->python, "Python with PyTorch; default: the one beside torch");
   command->add_flag("--json", arguments->json, "Rows as JSON");

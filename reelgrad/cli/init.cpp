@@ -57,9 +57,10 @@ void init(const InitArguments& arguments) {
   log::info(fmt::format("wrote {} and {}", script.string(), config.string()));
   if (arguments.clip.empty()) log::info(fmt::format("name your video in {} (the line CLIP = …)", script.string()));
   if (arguments.task == "sr-gan") {
-    log::info(fmt::format("it trains as it is; better with a network of a first stage (model.pretrained) and VGG19's "
-                          "weights (loss.perceptual): see the head of {}",
-                          config.string()));
+    log::info(
+        fmt::format("it trains as it is; better with a network of a first stage (model.pretrained) and VGG19's "
+                    "weights (loss.perceptual): see the head of {}",
+                    config.string()));
   }
   log::info(fmt::format("next: reelgrad train {}", config.string()));
 }
@@ -70,7 +71,8 @@ void add_init(CLI::App& app) {
   auto arguments = std::make_shared<InitArguments>();
   CLI::App* command = app.add_subcommand("init", "Write a commented script and config to start from");
   command->footer(
-      "\nTasks: sr (2x super-resolution), sr-gan (4x, with a discriminator), denoise, deblock. The script makes the input\n"
+      "\nTasks: sr (2x super-resolution), sr-gan (4x, with a discriminator), denoise, deblock. The script makes the "
+      "input\n"
       "from your clip (smaller, noisy, or compressed), so a good clip is all you need; sr-gan also names files that\n"
       "help:\n"
       "  reelgrad init --task denoise --clip film.mkv my-denoise && reelgrad train my-denoise/train.toml");

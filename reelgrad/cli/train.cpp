@@ -35,7 +35,8 @@ std::string losses_text(const TrainProgress& now) {
 std::string score_text(const std::string& name, double score) {
   if (name == "lpips" || name == "dists") return fmt::format("{:.4f} {}", -score, name == "lpips" ? "LPIPS" : "DISTS");
   const char* of = name.ends_with("_y") ? " of Y'" : "";
-  return name.starts_with("psnr") ? fmt::format("{:.2f} dB PSNR{}", score, of) : fmt::format("{:.4f} SSIM{}", score, of);
+  return name.starts_with("psnr") ? fmt::format("{:.2f} dB PSNR{}", score, of)
+                                  : fmt::format("{:.4f} SSIM{}", score, of);
 }
 
 class TrainProgressLine : public Observer {
@@ -89,8 +90,8 @@ void train(const TrainArguments& arguments) {
   log::info(fmt::format("{} at step {}: {}", result.interrupted ? "interrupted" : "done", result.step,
                         result.run_folder.string()));
   if (result.best_score) {
-    log::info(
-        fmt::format("best: {} at step {}", score_text(best_measure(request.config), *result.best_score), result.best_step));
+    log::info(fmt::format("best: {} at step {}", score_text(best_measure(request.config), *result.best_score),
+                          result.best_step));
   }
   if (result.interrupted) {
     throw Error(ErrorKind::interrupted, result.step > 0 ? "interrupted; a checkpoint was saved, go on with --resume"

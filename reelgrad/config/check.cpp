@@ -166,9 +166,8 @@ void warn_of_what_comes_too_late(const ScheduleConfig& schedule, const std::stri
   std::ranges::copy_if(schedule.milestones, std::back_inserter(late),
                        [&](std::int64_t milestone) { return milestone >= steps; });
   if (!late.empty()) {
-    source.warn(section + ".milestones",
-                fmt::format("{} {} never reached: the run ends at run.steps = {}", fmt::join(late, ", "),
-                            late.size() == 1 ? "is" : "are", steps));
+    source.warn(section + ".milestones", fmt::format("{} {} never reached: the run ends at run.steps = {}",
+                                                     fmt::join(late, ", "), late.size() == 1 ? "is" : "are", steps));
   }
   if (schedule.warmup_steps > steps) {
     source.warn(section + ".warmup_steps",
@@ -182,8 +181,9 @@ void check_schedule(const ScheduleConfig& schedule, const std::string& section, 
                     std::int64_t steps, Source& source) {
   const auto& milestones = schedule.milestones;
   if (schedule.name == "multistep" && milestones.empty()) {
-    source.report(section + ".milestones",
-                  fmt::format("missing: the steps at which the learning rate falls ({}.name is \"multistep\")", section));
+    source.report(
+        section + ".milestones",
+        fmt::format("missing: the steps at which the learning rate falls ({}.name is \"multistep\")", section));
   }
   if (schedule.name != "multistep" && !milestones.empty()) {
     source.report(section + ".milestones",
@@ -220,7 +220,8 @@ void check_discriminator(const Config& config, Source& source) {
     source.report(written_one(source, {"discriminator.init_iters", "discriminator.iters", "run.steps"}),
                   fmt::format("the network would not be updated once in run.steps = {}", config.run.steps));
   }
-  if (source.has("discriminator.optimizer")) check_optimizer(discriminator.optimizer, "discriminator.optimizer", source);
+  if (source.has("discriminator.optimizer"))
+    check_optimizer(discriminator.optimizer, "discriminator.optimizer", source);
   if (!source.has("discriminator.schedule") && discriminator.optimizer.lr == config.optimizer.lr) return;
   check_schedule(discriminator.schedule, "discriminator.schedule", discriminator.optimizer.lr,
                  "discriminator.optimizer", config.run.steps, source);
@@ -241,10 +242,11 @@ void check_best_by(const Config& config, Source& source) {
   for (const auto& [name, backbone] :
        {std::pair{"lpips", config.loss.lpips.backbone}, std::pair{"dists", config.loss.dists.backbone}}) {
     if (config.validation.best_by != name || !backbone.empty()) continue;
-    source.report("validation.best_by",
-                  fmt::format("{0} needs its network: loss.{0} = {{ weight = 0, backbone = \"…\" }} measures with it and "
-                              "does not train by it",
-                              name));
+    source.report(
+        "validation.best_by",
+        fmt::format("{0} needs its network: loss.{0} = {{ weight = 0, backbone = \"…\" }} measures with it and "
+                    "does not train by it",
+                    name));
   }
 }
 

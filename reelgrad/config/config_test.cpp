@@ -123,10 +123,9 @@ TEST_F(ConfigFile, UnknownKeysAndSectionsNameTheNearest) {
             "train.toml:3: optimiser: unknown section (did you mean \"optimizer\"?)");
   EXPECT_EQ(error_after_data("[ema]\nfoobar = 1"),
             "train.toml:4: ema.foobar: unknown key (known: decay, warmup, every)");
-  EXPECT_EQ(
-      error_of("steps = 3\n" + minimal_),
-      "train.toml:1: steps: unknown key outside a section (known: run, data, model, loss, optimizer, schedule, "
-      "discriminator, ema, precision, memory, validation, checkpoint)");
+  EXPECT_EQ(error_of("steps = 3\n" + minimal_),
+            "train.toml:1: steps: unknown key outside a section (known: run, data, model, loss, optimizer, schedule, "
+            "discriminator, ema, precision, memory, validation, checkpoint)");
   EXPECT_EQ(error_after_data("[model]\nfeatres = 3"),
             "train.toml:4: model.featres: unknown key (did you mean \"features\"?)");
   EXPECT_THAT(error_after_data("[memroy]\noffload = false"), HasSubstr("train.toml:3: memroy: unknown section"));
@@ -600,9 +599,10 @@ TEST_F(ConfigFile, TheAdversarialTermIsAWeightOrATable) {
   EXPECT_EQ(config.discriminator.optimizer.beta2, 0.9);
   EXPECT_THAT(config.discriminator.optimizer.groups, IsEmpty());
   EXPECT_EQ(config.discriminator.schedule.name, "cosine");
-  EXPECT_EQ(parse(minimal_ + "[schedule]\nname = \"cosine\"\nmin_lr = 1e-6\n[discriminator.schedule]\nwarmup_steps = 3\n")
-                .discriminator.schedule.min_lr,
-            0);
+  EXPECT_EQ(
+      parse(minimal_ + "[schedule]\nname = \"cosine\"\nmin_lr = 1e-6\n[discriminator.schedule]\nwarmup_steps = 3\n")
+          .discriminator.schedule.min_lr,
+      0);
   EXPECT_EQ(parse_config(minimal_, "train.toml", folder_, {"loss.gan.weight=0.3", "discriminator.optimizer.lr=1e-5"})
                 .discriminator.optimizer.lr,
             1e-5);

@@ -263,15 +263,17 @@ void fields(V& v, ColorLossConfig& c) {
 template <class V>
 void fields(V& v, GanConfig& c) {
   fields_of_weight(v, c);
-  v(c.net, {.key = "net",
-            .help = "discriminator: Real-ESRGAN's U-Net with spectral norm, ESRGAN's of VGG's kind (target crops of 128 "
-                    "or 256 pixels), or pix2pix's patches",
-            .choices = "unet_sn|patch_vgg|patchgan"});
-  v(c.kind, {.key = "kind",
-             .help = "vanilla: binary cross entropy; lsgan: squared distance from the labels; hinge; ragan and ralsgan: "
-                     "vanilla and lsgan of how much more real the ones are than the others on average (of a "
-                     "micro-batch)",
-             .choices = "vanilla|lsgan|hinge|ragan|ralsgan"});
+  v(c.net,
+    {.key = "net",
+     .help = "discriminator: Real-ESRGAN's U-Net with spectral norm, ESRGAN's of VGG's kind (target crops of 128 "
+             "or 256 pixels), or pix2pix's patches",
+     .choices = "unet_sn|patch_vgg|patchgan"});
+  v(c.kind,
+    {.key = "kind",
+     .help = "vanilla: binary cross entropy; lsgan: squared distance from the labels; hinge; ragan and ralsgan: "
+             "vanilla and lsgan of how much more real the ones are than the others on average (of a "
+             "micro-batch)",
+     .choices = "vanilla|lsgan|hinge|ragan|ralsgan"});
   v(c.label_smoothing, {.key = "label_smoothing",
                         .help = "real pictures are labelled 1 less this for the discriminator; not with hinge",
                         .min = 0,
@@ -409,12 +411,13 @@ void fields(V& v, DiscriminatorConfig& c) {
              .help = "patchgan: with batch norm a batch is never split for want of memory",
              .choices = "batch|spectral|none"});
   v(c.skips, {.key = "skips", .help = "unet_sn: connections from the way down to the way up"});
-  v(c.frames, {.key = "frames",
-               .help = "2: it sees the two frames of a sample together, channels one after the other; with loss.temporal "
-                       "only",
-               .unit = "frames",
-               .min = 1,
-               .max = 2});
+  v(c.frames,
+    {.key = "frames",
+     .help = "2: it sees the two frames of a sample together, channels one after the other; with loss.temporal "
+             "only",
+     .unit = "frames",
+     .min = 1,
+     .max = 2});
   v(c.pretrained,
     {.key = "pretrained",
      .help = "start from this discriminator: a file with the community's keys, a checkpoint or a run folder",
@@ -491,10 +494,11 @@ void fields(V& v, ValidationConfig& c) {
                .accepted = "a range a:b, a: or :b of frames or fractions such as 0.8:",
                .default_text = "none"});
   v(c.every, {.key = "every", .help = "steps between validations", .unit = "steps", .min = 1, .max = kMostSteps});
-  v(c.best_by, {.key = "best_by",
-                .help = "the measure by which the best checkpoint is chosen, over all frames; auto: dists or lpips where "
-                        "[loss] names their backbone, of whatever weight, else psnr_rgb",
-                .choices = "auto|psnr_rgb|psnr_y|ssim_rgb|ssim_y|lpips|dists"});
+  v(c.best_by,
+    {.key = "best_by",
+     .help = "the measure by which the best checkpoint is chosen, over all frames; auto: dists or lpips where "
+             "[loss] names their backbone, of whatever weight, else psnr_rgb",
+     .choices = "auto|psnr_rgb|psnr_y|ssim_rgb|ssim_y|lpips|dists"});
 }
 
 template <class V>

@@ -249,8 +249,10 @@ class Reference {
 
  private:
   static std::string like(std::string_view other, const DiscriminatorOptimizer&) {
-    return fmt::format("The keys of [{}] but `accumulate`; those that are not given are as there, but for `no_decay` and "
-                       "`groups`.", other);
+    return fmt::format(
+        "The keys of [{}] but `accumulate`; those that are not given are as there, but for `no_decay` and "
+        "`groups`.",
+        other);
   }
   static std::string like(std::string_view other, const ScheduleConfig&) {
     return fmt::format("The keys of [{}]. Without this section the discriminator has the schedule of that one.", other);

@@ -481,8 +481,9 @@ void apply_setting(toml::table& root, Source& source, std::string_view setting) 
 // A loss that was chosen stands alone, but for an adversary, which does not know the target.
 void choose_loss(LossConfig& loss, const Source& source) {
   if (source.has("loss.charbonnier")) return;
-  const bool another = std::ranges::any_of(
-      loss_weights(loss), [](const auto& term) { return term.first != "charbonnier" && term.first != "gan" && term.second.on(); });
+  const bool another = std::ranges::any_of(loss_weights(loss), [](const auto& term) {
+    return term.first != "charbonnier" && term.first != "gan" && term.second.on();
+  });
   if (another) loss.charbonnier = 0;
 }
 

@@ -134,7 +134,8 @@ void time_step(const NetworkSpec& spec, torch::Device device, TimingResult& resu
                   *network);
   NetworkLoss loss(config, *network, precision);
   LossMeter meter(1 + std::ssize(loss.names()), device);
-  StepOps ops({{whole_backward([&](const Batch& batch) { return loss(batch); }), network.get(), &updater, &meter}}, config.data.batch);
+  StepOps ops({{whole_backward([&](const Batch& batch) { return loss(batch); }), network.get(), &updater, &meter}},
+              config.data.batch);
   FittedSteps steps(config, *network, loss, ops, batches, device);
   std::int64_t step = 0;
   result.step_seconds = mean_seconds(device, result.least_seconds, [&] { steps.run(step++); });

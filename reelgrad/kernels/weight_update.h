@@ -37,7 +37,7 @@ struct UpdatePlan {
 struct UpdateProgress {
   double scale = 1;  // of the loss; a float32 value
   double updates = 0, skipped = 0, skipped_in_a_row = 0;
-  double learning_rate = 0;  // of the last update
+  double learning_rate = 0;             // of the last update
   double norm_sum = 0, norm_count = 0;  // of the unscaled gradients' norms before clipping, since they were cleared
   double growth_tracker = 0;
   double weight_sum = 0, largest_rate = 0;  // schedule-free: sum of the largest learning rate so far, squared

@@ -1,6 +1,6 @@
 // One checkpoint on disk: a folder step-NNNNNN of model.safetensors, training.safetensors, state.json, in adversarial
-// training discriminator.safetensors, and manifest.json (size and XXH3-128 of each of the others), which appears whole or
-// not at all.
+// training discriminator.safetensors, and manifest.json (size and XXH3-128 of each of the others), which appears whole
+// or not at all.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -32,12 +32,30 @@ constexpr const char* kRemovedPrefix = ".removed-";
 constexpr std::uintmax_t kLeastFreeBytes = 16 * 1024 * 1024;  // a run cannot even begin with less
 
 // A run draws its samples and names its tensors by these: one that changed would be another run under the same name.
-constexpr std::array<std::string_view, 24> kFixedKeys{
-    "data.augment",     "validation.frames", "data.batch",           "data.crop_px",    "data.window",
-    "data.frame_step",  "data.color",        "data.segment_frames",  "data.reuse",      "run.seed",
-    "data.pool_frames", "optimizer.name",    "optimizer.accumulate", "data.scene_cuts", "data.skip_duplicates",
-    "discriminator.features", "discriminator.scales", "discriminator.layers", "discriminator.norm",
-    "discriminator.skips", "discriminator.frames", "discriminator.iters", "discriminator.init_iters", "discriminator.optimizer.name"};
+constexpr std::array<std::string_view, 24> kFixedKeys{"data.augment",
+                                                      "validation.frames",
+                                                      "data.batch",
+                                                      "data.crop_px",
+                                                      "data.window",
+                                                      "data.frame_step",
+                                                      "data.color",
+                                                      "data.segment_frames",
+                                                      "data.reuse",
+                                                      "run.seed",
+                                                      "data.pool_frames",
+                                                      "optimizer.name",
+                                                      "optimizer.accumulate",
+                                                      "data.scene_cuts",
+                                                      "data.skip_duplicates",
+                                                      "discriminator.features",
+                                                      "discriminator.scales",
+                                                      "discriminator.layers",
+                                                      "discriminator.norm",
+                                                      "discriminator.skips",
+                                                      "discriminator.frames",
+                                                      "discriminator.iters",
+                                                      "discriminator.init_iters",
+                                                      "discriminator.optimizer.name"};
 
 bool is_fixed(std::string_view key) {
   if (key == "model.pretrained" || key == "model.pretrained_fit") return false;  // read at the start only

@@ -252,7 +252,7 @@ class ClipValidator : public Validator {
   std::shared_ptr<Network> network_;  // the restorer's; its weights are replaced at each validation
   std::unique_ptr<Restorer> restorer_;
   std::unique_ptr<FeatureMeasures> features_;  // null: none
-  std::vector<QualityScores> bicubic_;  // of each clip, once measured
+  std::vector<QualityScores> bicubic_;         // of each clip, once measured
 };
 
 }  // namespace

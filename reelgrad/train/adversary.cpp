@@ -102,7 +102,8 @@ torch::Tensor Adversary::generator_loss(const torch::Tensor& prediction, const t
 
 // Scalar; 0 without r1.
 torch::Tensor Adversary::penalty(const std::vector<torch::Tensor>& logits, const torch::Tensor& real) const {
-  return r1_ > 0 ? r1_ / 2 * r1_penalty(logits, real) : torch::zeros({}, logits.front().options().dtype(torch::kFloat32));
+  return r1_ > 0 ? r1_ / 2 * r1_penalty(logits, real)
+                 : torch::zeros({}, logits.front().options().dtype(torch::kFloat32));
 }
 
 LossValue Adversary::add_gradients(const torch::Tensor& target, const Backward& backward) {
@@ -133,7 +134,8 @@ LossValue Adversary::add_gradients(const torch::Tensor& target, const Backward& 
 }
 
 // Relativistic losses look at how much more real the ones are than the others on average.
-torch::Tensor Adversary::measures(const std::vector<torch::Tensor>& real, const std::vector<torch::Tensor>& fake) const {
+torch::Tensor Adversary::measures(const std::vector<torch::Tensor>& real,
+                                  const std::vector<torch::Tensor>& fake) const {
   const torch::NoGradGuard no_grad;
   const torch::ScalarType type = real.front().scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
   std::vector<torch::Tensor> reals, fakes;

@@ -8,9 +8,10 @@ namespace reelgrad {
 namespace {
 
 std::string numbers(const BalanceReading& reading) {
-  const std::string norm = std::isfinite(reading.generator_gradient_norm)
-                               ? fmt::format(", norm of the generator's gradient {:.3g}", reading.generator_gradient_norm)
-                               : "";
+  const std::string norm =
+      std::isfinite(reading.generator_gradient_norm)
+          ? fmt::format(", norm of the generator's gradient {:.3g}", reading.generator_gradient_norm)
+          : "";
   return fmt::format("right in {:.1f} %, D(real) {:.3g}, D(fake) {:.3g}{}", 100 * reading.right, reading.real,
                      reading.fake, norm);
 }

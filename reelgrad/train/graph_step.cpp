@@ -47,11 +47,7 @@ std::unique_ptr<ReplayedBatch> replayed_batch(BatchSource& source, int count) {
 }  // namespace
 
 GraphStep::GraphStep(StepOps& ops, BatchSource& batches, MicroBatches parts)
-    : ops_(ops),
-      batches_(batches),
-      parts_(parts),
-      eager_(ops, batches, parts),
-      pool_(at::cuda::graph_pool_handle()) {
+    : ops_(ops), batches_(batches), parts_(parts), eager_(ops, batches, parts), pool_(at::cuda::graph_pool_handle()) {
   // Micro-batches add to gradients that stay where they are.
   if (parts.parts() > 1) eager_.keep_gradients();
 }

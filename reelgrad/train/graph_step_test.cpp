@@ -55,6 +55,7 @@ class GraphStepGpuTest : public testing::Test {
  protected:
   void SetUp() override {
     if (!test::has_card()) GTEST_SKIP() << "no CUDA card";
+    ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*replace=*/0);  // spectral norm multiplies matrices
     stream_.emplace(c10::cuda::getStreamFromPool(false, 0));
     apply_determinism(true);
   }
@@ -150,14 +151,13 @@ class TwoNetworks {
                 *first_};
   Updater sgd_{{.optimizer = {.name = "sgd", .lr = 1e-2}, .ema = {.decay = 0}, .steps = 12}, *second_};
   LossMeter meter_{2, kCard}, second_meter_{2, kCard};
-  StepOps ops_{
-      {{whole_backward([this](const Batch& b) { return l1(first_->forward(b.input), b.target); }), first_.get(), &adam_,
-        &meter_},
-       {whole_backward([this](const Batch& b) {
-          return l1(second_->forward(b.input), b.target - first_->forward(b.input).detach());
-        }),
-        second_.get(), &sgd_, &second_meter_}},
-      kSamples};
+  StepOps ops_{{{whole_backward([this](const Batch& b) { return l1(first_->forward(b.input), b.target); }),
+                 first_.get(), &adam_, &meter_},
+                {whole_backward([this](const Batch& b) {
+                   return l1(second_->forward(b.input), b.target - first_->forward(b.input).detach());
+                 }),
+                 second_.get(), &sgd_, &second_meter_}},
+               kSamples};
   test::FixedBatches batches_;
   StepType step_;
 };

@@ -30,7 +30,7 @@ struct AdversarialRecord {
 // Means over the steps since the last record.
 struct StepRecord {
   std::int64_t step = 0;  // done steps
-  double loss = 0;  // NaN: only the discriminator took steps
+  double loss = 0;        // NaN: only the discriminator took steps
   std::vector<std::pair<std::string, double>>
       losses;  // the weighted terms that `loss` is the sum of; of one term: none
   double learning_rate = 0;
@@ -66,9 +66,9 @@ struct ClipQuality {
 struct ValidationRecord {
   std::int64_t step = 0;
   std::int64_t frames = 0;
-  QualityScores ours, bicubic;     // means over all frames
-  std::vector<ClipQuality> clips;  // where there are several
-  torch::Tensor preview;           // float32 [3, H, 4 W] on the CPU: input | bicubic | ours | target; undefined: none
+  QualityScores ours, bicubic;       // means over all frames
+  std::vector<ClipQuality> clips;    // where there are several
+  torch::Tensor preview;             // float32 [3, H, 4 W] on the CPU: input | bicubic | ours | target; undefined: none
   std::string best_by = "psnr_rgb";  // what "best" means: best_measure()
   double score() const { return score_by(ours, best_by); }
 };

@@ -69,8 +69,8 @@ void StepOps::accumulate(const Batch& batch, StepKind kind) {
       if (!loss.requires_grad()) fail_usage("model: the network's output does not depend on its parameters");
       phase.updater->scaled(share == 1 ? loss : loss * share).backward();
     });
-    losses_[i].add_(
-        at::cat({value.total.detach().reshape({1}).to(torch::kFloat64), value.terms.to(torch::kFloat64)}), share);
+    losses_[i].add_(at::cat({value.total.detach().reshape({1}).to(torch::kFloat64), value.terms.to(torch::kFloat64)}),
+                    share);
   }
 }
 
@@ -92,16 +92,16 @@ void StepOps::finish(StepKind kind) {
 
 void EagerStep::run(std::int64_t step) {
   const StepKind kind = ops_.kind_of(step);
+  if (!keep_gradients_) ops_.drop_gradients();
+  for (int part = 0; part < parts_.parts(); ++part) {
+    ops_.accumulate(batches_.next(step, parts_.first(part), parts_.count(part)), kind);
+  }
+  ops_.finish(kind);
   if (keep_gradients_) {
     ops_.clear_gradients();
   } else {
     ops_.drop_gradients();
   }
-  for (int part = 0; part < parts_.parts(); ++part) {
-    ops_.accumulate(batches_.next(step, parts_.first(part), parts_.count(part)), kind);
-  }
-  ops_.finish(kind);
-  if (!keep_gradients_) ops_.drop_gradients();
 }
 
 }  // namespace reelgrad

@@ -196,12 +196,12 @@ TEST(EagerStep, TrainsTwoNetworksWithTheirOwnOptimizers) {
   };
   LossMeter meter(2, torch::kCPU), meter_of_second(2, torch::kCPU);
   StepOps ops(
-      {{whole_backward(
-            [&](const Batch& b) { return l1(first->forward(b.input.to(torch::kFloat64)), b.target.to(torch::kFloat64)); }),
+      {{whole_backward([&](const Batch& b) {
+          return l1(first->forward(b.input.to(torch::kFloat64)), b.target.to(torch::kFloat64));
+        }),
         first.get(), &adam, &meter},
        {whole_backward([&](const Batch& b) { return l1(second->forward(b.input.to(torch::kFloat64)), rest(b)); }),
-        second.get(), &sgd,
-        &meter_of_second}},
+        second.get(), &sgd, &meter_of_second}},
       2);
   EagerStep step(ops, batches, MicroBatches(2, 2));
   for (int i = 0; i < 8; ++i) step.run(i);

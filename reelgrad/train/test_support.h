@@ -121,7 +121,8 @@ struct StepSetup {
                 placed(device)),
         loss(config, *network, precision),
         meter(1 + std::ssize(loss.names()), device),
-        ops({{whole_backward([this](const Batch& batch) { return loss(batch); }), network.get(), &updater, &meter}}, samples()) {
+        ops({{whole_backward([this](const Batch& batch) { return loss(batch); }), network.get(), &updater, &meter}},
+            samples()) {
     loss.set_done_steps(updater.done_steps());
   }
 

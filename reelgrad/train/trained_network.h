@@ -15,8 +15,7 @@ namespace reelgrad {
 class TrainedNetwork {
  public:
   // `values`: of its loss a step. Kept by reference; it is where it stays.
-  TrainedNetwork(torch::nn::Module& network, const Updater::Options& options, std::int64_t values,
-                 torch::Device device)
+  TrainedNetwork(torch::nn::Module& network, const Updater::Options& options, std::int64_t values, torch::Device device)
       : updater(options, network), meter(values, device), scales_(options.loss_scaling), network_(network) {}
 
   torch::nn::Module& network() const { return network_; }

@@ -166,7 +166,8 @@ struct Trainer::Impl {
         balance(config.discriminator.patience),
         ops(phases(), samples),
         steps(this->config, *network, loss, ops, batches, device) {
-    loss.set_done_steps((opponent ? *opponent : generator).updater.done_steps());  // steps may leave the generator alone
+    loss.set_done_steps(
+        (opponent ? *opponent : generator).updater.done_steps());  // steps may leave the generator alone
     latest.loss = std::numeric_limits<double>::quiet_NaN();
   }
 
@@ -420,8 +421,7 @@ struct Trainer::Impl {
     if (!hooks.progress || Clock::now() - shown_at < kProgressInterval) return;
     shown_at = Clock::now();
     latest.step = step;
-    latest.learning_rate =
-        schedule.at(std::max<std::int64_t>(0, generator_steps.before(step) - 1 - latest.skipped));
+    latest.learning_rate = schedule.at(std::max<std::int64_t>(0, generator_steps.before(step) - 1 - latest.skipped));
     if (step > clock_step) latest.steps_per_second = steps_per_second();
     // Reading a card's loss would make it wait: between records the last record's stands.
     const double last = device.is_cpu() ? LossMeter::read(generator.meter.state()).last_value : NAN;

@@ -34,7 +34,7 @@ class Updater {
     std::int64_t steps = 1;
     UpdateSteps updates;          // of the steps, for the schedule
     bool gradient_norms = false;  // are summed for counters()
-    bool loss_scaling = false;  // with the rule of torch.amp.GradScaler; a step with gradients not finite is skipped
+    bool loss_scaling = false;    // with the rule of torch.amp.GradScaler; a step with gradients not finite is skipped
     double initial_scale = 65536;
     std::int64_t growth_interval = 2000;  // updates in a row between two doublings of the scale
   };
@@ -64,7 +64,7 @@ class Updater {
 
   // float64 [7], for read(), on the device and live.
   torch::Tensor counters() const;
-  void clear_norms();  // begins a new mean; waits for nothing
+  void clear_norms();                                                   // begins a new mean; waits for nothing
   torch::Tensor done_steps() const { return counters().select(0, 1); }  // its updates
   static UpdateCounters read(const torch::Tensor& counters_on_cpu);
 
@@ -88,9 +88,9 @@ class Updater {
     std::vector<torch::Tensor> raw_;
   };
 
-  // "optimizer.…", "ema.…", "scaler.…" and "norms", sharing storage; the schedule has none. load_state() throws failed where the
-  // optimizer's is missing or of another shape; without an average it starts one from the weights as they are, without
-  // a loss scale from the initial one, and says so.
+  // "optimizer.…", "ema.…", "scaler.…" and "norms", sharing storage; the schedule has none. load_state() throws failed
+  // where the optimizer's is missing or of another shape; without an average it starts one from the weights as they
+  // are, without a loss scale from the initial one, and says so.
   NamedTensors state() const;
   void load_state(const NamedTensors& state);
 
