@@ -40,7 +40,7 @@ class DenseBlock(nn.Module):
     def forward(self, x):
         seen = [x]
         for conv in self.convs[:-1]:
-            seen.append(F.leaky_relu(conv(torch.cat(seen, 1)), 0.2))
+            seen.append(F.leaky_relu(conv(torch.cat(seen, 1)), 0.2, inplace=True))
         return x + 0.2 * self.convs[-1](torch.cat(seen, 1))
 
 
@@ -62,8 +62,8 @@ class ESRGAN(nn.Module):
             x = x + 0.2 * block(x)
         x = first + self.body(x)
         for up in self.ups:
-            x = F.leaky_relu(up(F.interpolate(x, scale_factor=2, mode="nearest")), 0.2)
-        return self.last(F.leaky_relu(self.hr(x), 0.2))
+            x = F.leaky_relu(up(F.interpolate(x, scale_factor=2, mode="nearest")), 0.2, inplace=True)
+        return self.last(F.leaky_relu(self.hr(x), 0.2, inplace=True))
 
 
 class UNetSN(nn.Module):
@@ -108,8 +108,7 @@ def vgg19_features():
         if width == "M":
             layers.append(nn.MaxPool2d(2, 2))
         else:
-            # Not in place: what stands before an activation is compared.
-            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(inplace=True)]
             channels = width
     return nn.Sequential(*layers)
 
@@ -126,7 +125,7 @@ class Perceptual(nn.Module):
         for i, layer in enumerate(self.features):
             x = layer(x)
             if i in WEIGHTS:
-                found[i] = x
+                found[i] = x.clone()  # the activation after it works in place
         return found
 
     def forward(self, prediction, target):

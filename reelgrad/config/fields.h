@@ -265,8 +265,8 @@ void fields(V& v, GanConfig& c) {
   fields_of_weight(v, c);
   v(c.net,
     {.key = "net",
-     .help = "discriminator: Real-ESRGAN's U-Net with spectral norm, ESRGAN's of VGG's kind (target crops of 128 "
-             "or 256 pixels), or pix2pix's patches",
+     .help = "discriminator: Real-ESRGAN's U-Net with spectral norm, ESRGAN's of VGG's kind (made for one size of "
+             "crops), or pix2pix's patches",
      .choices = "unet_sn|patch_vgg|patchgan"});
   v(c.kind,
     {.key = "kind",

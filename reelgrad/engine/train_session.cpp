@@ -148,6 +148,15 @@ std::shared_ptr<Discriminator> starting_discriminator(const Config& config, RunM
   return discriminator;
 }
 
+void say_adversary(const Config& config, const Discriminator& discriminator) {
+  std::int64_t parameters = 0;
+  for (const torch::Tensor& parameter : discriminator.parameters()) parameters += parameter.numel();
+  const std::int64_t first = generator_steps(config).first;
+  log::info(fmt::format("against a discriminator: {} with {} parameters, {} loss{}", config.loss.gan.net, parameters,
+                        config.loss.gan.kind,
+                        first > 0 ? fmt::format("; the first {} steps train it alone", first) : ""));
+}
+
 // Passes everything on and remembers the best score, which each checkpoint carries.
 class BestRecorder : public Recorder {
  public:
@@ -245,6 +254,7 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
     if (prefers_channels_last(device)) loading.layout = torch::MemoryFormat::ChannelsLast;
     TrainingLoader loader(std::move(clips), config, device, resumed ? resumed->step : 0, loading);
     log::info(fmt::format("training {} on {}: {}", spec.arch, device.str(), loader.describe()));
+    if (discriminator) say_adversary(config, *discriminator);
     if (config.run.deterministic) {
       log::info(
           "run.deterministic: the same bits on every run, with this card, these versions and this number of threads; "

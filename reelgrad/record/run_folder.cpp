@@ -63,6 +63,11 @@ bool is_fixed(std::string_view key) {
   return key.starts_with("model.") || std::ranges::find(kFixedKeys, key) != kFixedKeys.end();
 }
 
+// Free until there is one.
+bool of_discriminator_itself(std::string_view key) {
+  return key.starts_with("discriminator.") && key != "discriminator.iters" && key != "discriminator.init_iters";
+}
+
 bool holds_run(const fs::path& folder) {
   return fs::exists(folder / kConfigFile) || fs::exists(folder / kMetricsFile) ||
          fs::exists(folder / kCheckpointsFolder);
@@ -187,7 +192,8 @@ void check_changes(const fs::path& folder, const Config& config) {
     refused.push_back(fmt::format("validation.best_by: {} -> {}", best_measure(before), best_measure(config)));
   }
   for (const std::string& line : differences(before, config)) {
-    if (is_fixed(line.substr(0, line.find(':')))) {
+    const std::string key = line.substr(0, line.find(':'));
+    if (is_fixed(key) && (gan.on() || !of_discriminator_itself(key))) {
       refused.push_back(line);
     } else {
       log::info(fmt::format("changed since the run was started: {}", line));

@@ -382,6 +382,15 @@ TEST_F(RunFolderTest, ResumeRefusesAnotherRunUnderTheSameName) {
   EXPECT_EQ(load_config(run_ / "config.toml").data.batch, 16);
 }
 
+TEST_F(RunFolderTest, ResumeTakesADiscriminatorWhereThereWasNone) {
+  { open(RunMode::start); }
+  config_.loss.gan = 0.1;
+  config_.discriminator.features = 32;
+  { open(RunMode::resume); }
+  config_.discriminator.features = 16;
+  EXPECT_THAT(refusal(RunMode::resume, ErrorKind::usage), HasSubstr("discriminator.features: 32 -> 16"));
+}
+
 TEST_F(RunFolderTest, ResumeRefusesAnotherDiscriminatorUnderTheSameName) {
   config_.loss.gan = 0.1;
   { open(RunMode::start); }

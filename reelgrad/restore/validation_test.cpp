@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -136,6 +137,50 @@ TEST_F(ValidationTest, ValidatorLeavesTrainingAsItWas) {
   EXPECT_NE(second.ours.psnr_rgb, first.ours.psnr_rgb);
   EXPECT_EQ(second.bicubic.psnr_rgb, first.bicubic.psnr_rgb);
   EXPECT_EQ(first.preview.sizes(), (std::vector<std::int64_t>{3, 64, 4 * 96}));
+}
+
+// AlexNet and LPIPS with weights of noise: the numbers mean nothing, but they are those of the loss itself.
+LossConfig lpips_of_noise(const test::TemporaryFolder& folder) {
+  torch::manual_seed(3);
+  NamedTensors backbone, own;
+  const std::vector<std::array<std::int64_t, 4>> layers{
+      {0, 64, 3, 11}, {3, 192, 64, 5}, {6, 384, 192, 3}, {8, 256, 384, 3}, {10, 256, 256, 3}};  // number, out, in, side
+  for (const auto& [number, out, in, side] : layers) {
+    backbone.emplace_back(fmt::format("features.{}.weight", number), torch::randn({out, in, side, side}) * 0.05);
+    backbone.emplace_back(fmt::format("features.{}.bias", number), torch::randn({out}) * 0.05);
+    own.emplace_back(fmt::format("lin{}.model.1.weight", own.size()), torch::rand({1, out, 1, 1}));
+  }
+  LossConfig config;
+  config.lpips.net = "alex";
+  config.lpips.backbone = folder / "alexnet.safetensors";
+  config.lpips.weights = folder / "lpips.safetensors";
+  write_safetensors(config.lpips.backbone, backbone);
+  write_safetensors(config.lpips.weights, own);
+  return config;
+}
+
+TEST_F(ValidationTest, MeasuresWithTheNetworksThatAreNamed) {
+  EXPECT_TRUE(FeatureMeasures(LossConfig{}).none());
+  const LossConfig config = lpips_of_noise(folder_);
+  const std::shared_ptr<Network> network = compact();
+  const std::unique_ptr<Validator> validator =
+      make_validator({clip()}, spec(), {}, torch::kCPU, std::make_unique<FeatureMeasures>(config));
+  ValidationRecord record = validator->validate(*network, 7, {}).value();
+  ASSERT_TRUE(record.ours.lpips && record.bicubic.lpips);
+  EXPECT_FALSE(record.ours.dists);
+  record.best_by = "lpips";
+  EXPECT_EQ(record.score(), -*record.ours.lpips);
+
+  // Of each frame of bicubic against its target, by the loss.
+  LpipsLoss loss(config.lpips, NetworkColor::rgb, Precision::fp32);
+  Restorer ours = restorer();
+  double sum = 0;
+  for (std::int64_t frame = 1; frame < 6; ++frame) {
+    const torch::Tensor pictures = comparison(ours, clip(), frame, {});  // input | bicubic | ours | target
+    const std::vector<torch::Tensor> parts = pictures.unsqueeze(0).chunk(4, 3);
+    sum += loss(parts[1].contiguous(), parts[3].contiguous()).item<double>();
+  }
+  EXPECT_NEAR(*record.bicubic.lpips, sum / 5, 1e-5 * sum);
 }
 
 TEST_F(ValidationTest, ValidatorStopsWhenAsked) {

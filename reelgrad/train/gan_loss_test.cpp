@@ -1,11 +1,14 @@
 #include "reelgrad/train/gan_loss.h"
 
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "reelgrad/base/dynamic_library.h"
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/process.h"
 #include "reelgrad/base/testing/temporary_folder.h"
@@ -14,6 +17,7 @@
 #include "reelgrad/train/amp.h"
 #include "reelgrad/train/checkpointing.h"
 #include "reelgrad/train/memory_plan.h"
+#include "reelgrad/train/test_support.h"
 
 namespace reelgrad {
 namespace {
@@ -215,6 +219,72 @@ TEST(Discriminators, RefuseWhatTheyDoNotTake) {
   EXPECT_EQ(refusal({.net = "patch_vgg", .features = 4, .size_px = 64}), "");
   EXPECT_TRUE(has_batch_statistics(*make_discriminator({.net = "patch_vgg", .features = 4, .size_px = 64}, 1)));
   EXPECT_FALSE(has_batch_statistics(*make_discriminator({.features = 4}, 1)));
+}
+
+// --- On a card ---
+
+class DiscriminatorsGpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!test::has_card()) GTEST_SKIP() << "no CUDA card";
+    set_environment_default("CUBLAS_WORKSPACE_CONFIG", ":4096:8");  // matrix products in a fixed order
+  }
+  const torch::Device card_{torch::kCUDA, 0};
+};
+
+// Logits, and the gradient of their sum by the picture.
+std::vector<torch::Tensor> logits_and_gradient(Discriminator& network, const torch::Tensor& pictures) {
+  const torch::Tensor x = pictures.detach().clone().requires_grad_();
+  torch::Tensor sum;
+  std::vector<torch::Tensor> out = network.forward(x);
+  for (const torch::Tensor& logits : out) sum = sum.defined() ? sum + logits.square().sum() : logits.square().sum();
+  out.push_back(torch::autograd::grad({sum}, {x}).front());
+  return out;
+}
+
+TEST_F(DiscriminatorsGpuTest, AreTheCpusInEitherMode) {
+  for (const GanCase& made : gan_cases()) {
+    SCOPED_TRACE(made.name);
+    const torch::Tensor real = gan_pictures(made).real;
+    const auto network = double_discriminator(made);
+    network->eval();
+    const std::vector<torch::Tensor> expected = logits_and_gradient(*network, real);
+    network->to(card_);
+    for (const bool deterministic : {false, true}) {
+      apply_determinism(deterministic);
+      const std::vector<torch::Tensor> ours = logits_and_gradient(*network, real.to(card_));
+      const std::vector<torch::Tensor> again = logits_and_gradient(*network, real.to(card_));
+      for (std::size_t i = 0; i < ours.size(); ++i) {
+        EXPECT_TRUE(torch::allclose(ours[i].cpu(), expected[i], 1e-9, 1e-10));
+        EXPECT_TRUE(!deterministic || torch::equal(ours[i], again[i]));
+      }
+    }
+    apply_determinism(false);
+  }
+}
+
+TEST_F(DiscriminatorsGpuTest, CanBeCapturedWithTheirPowerIterations) {
+  const GanCase made = gan_cases().front();
+  const torch::Tensor real = gan_pictures(made).real.to(card_);
+  const auto captured = double_discriminator(made), eager = double_discriminator(made);
+  captured->to(card_);
+  eager->to(card_);
+  const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
+  at::cuda::CUDAGraph graph;
+  std::vector<torch::Tensor> ours;
+  {
+    const c10::cuda::CUDAStreamGuard on_stream(stream);
+    logits_and_gradient(*captured, real);
+    graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    ours = logits_and_gradient(*captured, real);
+    graph.capture_end();
+    graph.replay();
+    graph.replay();
+  }
+  stream.synchronize();
+  std::vector<torch::Tensor> expected;
+  for (int pass = 0; pass < 3; ++pass) expected = logits_and_gradient(*eager, real);
+  for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(torch::allclose(ours[i], expected[i], 1e-9, 1e-10));
 }
 
 TEST(GanLoss, OfHalfLogitsIsFloat32) {

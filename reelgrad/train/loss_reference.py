@@ -106,7 +106,7 @@ def perceptual(settings, prediction, target):
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     x, y = ((p - mean.view(1, 3, 1, 1)) / std.view(1, 3, 1, 1) for p in (prediction, target))
     total = 0
-    for number, layer in enumerate(vgg19.double().features):
+    for number, layer in enumerate(vgg19.double().features[:max(wanted) + 1]):
         x, y = (torch.relu(p) if isinstance(layer, torch.nn.ReLU) else layer(p) for p in (x, y))
         if number in wanted:
             total = total + wanted[number] * compare_features(settings["criterion"], x, y)

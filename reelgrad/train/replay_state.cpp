@@ -94,9 +94,11 @@ BufferState::BufferState(std::vector<torch::Tensor> buffers) : buffers_(std::mov
   for (const torch::Tensor& buffer : buffers_) copies_.push_back(buffer.detach().clone());
 }
 
+// As if they had never changed: another pass through the same network, whose backward is still to come, must find
+// their versions as it saved them.
 void BufferState::restore() {
   const torch::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(copies_[i]);
+  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].variable_data().copy_(copies_[i]);
 }
 
 bool is_captured(torch::Device device) {

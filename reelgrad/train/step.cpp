@@ -92,16 +92,16 @@ void StepOps::finish(StepKind kind) {
 
 void EagerStep::run(std::int64_t step) {
   const StepKind kind = ops_.kind_of(step);
+  if (!keep_gradients_) ops_.drop_gradients();
+  for (int part = 0; part < parts_.parts(); ++part) {
+    ops_.accumulate(batches_.next(step, parts_.first(part), parts_.count(part)), kind);
+  }
+  ops_.finish(kind);
   if (keep_gradients_) {
     ops_.clear_gradients();
   } else {
     ops_.drop_gradients();
   }
-  for (int part = 0; part < parts_.parts(); ++part) {
-    ops_.accumulate(batches_.next(step, parts_.first(part), parts_.count(part)), kind);
-  }
-  ops_.finish(kind);
-  if (!keep_gradients_) ops_.drop_gradients();
 }
 
 }  // namespace reelgrad

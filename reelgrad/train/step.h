@@ -97,7 +97,7 @@ class EagerStep : public Step {
  public:
   EagerStep(StepOps& ops, BatchSource& batches, MicroBatches parts) : ops_(ops), batches_(batches), parts_(parts) {}
   void run(std::int64_t step) override;
-  // After the step; the next ones add to them where they are.
+  // As zeros, to which the next step adds where they are.
   void keep_gradients() { keep_gradients_ = true; }
 
  private:

@@ -51,7 +51,7 @@ class PatchVgg : public Discriminator {
       pass.segments.emplace_back([level, weight](const Tensors& in) {
         torch::Tensor x = level.conv->forward(in.front(), weight);
         if (level.norm) x = level.norm.ptr()->forward(x);
-        return Tensors{at::leaky_relu(x, 0.2)};
+        return Tensors{at::leaky_relu_(x, 0.2)};  // in place: one tensor less for the backward pass
       });
     }
     add_weights(pass, *linear1_);

@@ -46,7 +46,7 @@ class PatchGan : public Discriminator {
       pass.segments.emplace_back([layer, weight](const Tensors& in) {
         torch::Tensor x = layer.conv->forward(in.front(), weight);
         if (layer.norm) x = layer.norm.ptr()->forward(x);
-        return Tensors{layer.is_last ? x : at::leaky_relu(x, 0.2)};
+        return Tensors{layer.is_last ? x : at::leaky_relu_(x, 0.2)};  // in place: less for the backward pass
       });
     }
     return pass;

@@ -63,7 +63,8 @@ DiscriminatorPass UNetSN::pass() {
   std::array<torch::Tensor, kConvs> weights;
   for (std::size_t i = 0; i < kConvs; ++i) weights[i] = add_weight(pass, *convs_[i]);
   const auto layer = [this, weights](std::size_t i, const torch::Tensor& x) {
-    return at::leaky_relu(convs_[i]->forward(x, weights[i]), 0.2);
+    torch::Tensor y = convs_[i]->forward(x, weights[i]);
+    return at::leaky_relu_(y, 0.2);  // in place: one tensor less for the backward pass
   };
   for (std::size_t i = 0; i < 4; ++i) {
     pass.segments.emplace_back([this, layer, i](const Tensors& in) {
