@@ -31,12 +31,12 @@ struct NetworkInfo {
 using NetworkSegment = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)>;
 
 // A network that looks at several frames, as two stages, so that what neighbouring windows have in common is computed
-// once. In evaluation the two are forward(), but for what a kernel rounds otherwise in a larger batch. They refer to the
-// network: it must outlive them.
+// once. In evaluation the two are forward(), but for what a kernel rounds otherwise in a larger batch. They refer to
+// the network: it must outlive them.
 struct WindowStages {
   int frames = 0;  // of a part: as many neighbours in the window
-  // [N, frames, C, H, W] -> what is known of a part. It must depend on nothing else: not on where in the window the part
-  // lies, nor on the frames beside it.
+  // [N, frames, C, H, W] -> what is known of a part. It must depend on nothing else: not on where in the window the
+  // part lies, nor on the frames beside it.
   std::function<torch::Tensor(const torch::Tensor& part)> first;
   // What first gave for each part of the window [N, T, C, H, W], T - frames + 1 of them in the order of time -> what
   // forward() gives.

@@ -120,8 +120,8 @@ std::optional<Fit> in_stages(const FitRequest& request, int most_lanes) {
 }  // namespace
 
 FunctionMemory measure_memory(const TileFunction& function, torch::Device device, int channels, int side) {
-  return memory_by_pixels(
-      function, side, [&](int size) { return peak_of_call(function, device, shape_of(function, channels, size)); });
+  return memory_by_pixels(function, side,
+                          [&](int size) { return peak_of_call(function, device, shape_of(function, channels, size)); });
 }
 
 StagedMemory measure_staged_memory(const TileFunction& function, torch::Device device, int channels, int side) {

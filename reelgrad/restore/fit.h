@@ -29,7 +29,7 @@ struct FitRequest {
   int width = 0, height = 0;
   TileSizes sizes;  // keep 0: chosen
   FunctionMemory memory;
-  std::optional<StagedMemory> staged;  // of a network that may work in stages
+  std::optional<StagedMemory> staged;                // of a network that may work in stages
   int channels = 3, outputs = 1, element_bytes = 2;  // of the restored tensors
   std::optional<VideoFormat> input, output;
   std::int64_t budget = 0;  // bytes, of all lanes

@@ -15,8 +15,8 @@ void PartCache::allocate(const torch::Tensor& like) {
 }
 
 PartCache::Slot* PartCache::find(const NamedFrames& name) {
-  const auto found = std::ranges::find_if(
-      slots_, [&](const Slot& slot) { return slot.state != State::empty && slot.name == name; });
+  const auto found =
+      std::ranges::find_if(slots_, [&](const Slot& slot) { return slot.state != State::empty && slot.name == name; });
   return found == slots_.end() ? nullptr : &*found;
 }
 

@@ -62,7 +62,8 @@ class PartCache {
 };
 
 // From its construction on the slots of these parts (none where there is no name) stay what they are, or are to be made
-// by this thread. It must live until the stream has run what give() queued. What was not made by then is kept by nobody.
+// by this thread. It must live until the stream has run what give() queued. What was not made by then is kept by
+// nobody.
 class PartCache::Held {
  public:
   using Make = std::function<torch::Tensor(int part)>;

@@ -215,7 +215,8 @@ std::unique_ptr<Prepared> build(Setup& setup, const Wanted& wanted, const Limits
   if (fit.kept_parts > 0) prepared->parts = std::make_unique<PartCache>(fit.kept_parts, device);
   prepared->lanes = std::make_unique<Lanes>(fit.lanes, function, device, setup.options.capture);
   const int channels = function->channels() + (wanted.noise_level ? 1 : 0);
-  prepared->lanes->each([&](Lane& lane) { lane.prepare(prepared->area, channels, wanted.output, prepared->parts.get()); });
+  prepared->lanes->each(
+      [&](Lane& lane) { lane.prepare(prepared->area, channels, wanted.output, prepared->parts.get()); });
   return prepared;
 }
 

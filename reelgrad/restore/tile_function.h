@@ -18,7 +18,7 @@ struct TileFunction {
   double strength = 1;                       // 0: the input, enlarged by bicubic
   bool ensemble = false;                     // the mean over 8 flips and turns
   bool enlarges_chroma = false;              // three planes come of which the network restores the first
-  std::optional<WindowStages> stages;  // of a network that is to work in them; without an ensemble
+  std::optional<WindowStages> stages;        // of a network that is to work in them; without an ensemble
 
   // Channels of a frame that it takes without a noise level, and gives.
   int channels() const { return enlarges_chroma ? 3 : info.in_channels; }

@@ -43,7 +43,7 @@ class FastDvdnet : public Network {
   torch::Tensor forward(torch::Tensor input) override { return run_segments(segments_, input); }
   NetworkInfo info() const override;
   std::vector<NetworkSegment> segments() override { return segments_; }  // one a level of a U-Net
-  std::optional<WindowStages> window_stages() override;                   // one a U-Net
+  std::optional<WindowStages> window_stages() override;                  // one a U-Net
 
  private:
   Step add_conv(const std::string& key, int in, int out);

@@ -276,7 +276,7 @@ class Tscunet : public Network {
   torch::Tensor forward(torch::Tensor input) override { return run_segments(segments_, input); }
   NetworkInfo info() const override;
   std::vector<NetworkSegment> segments() override { return segments_; }  // one a block and a change of level
-  std::optional<WindowStages> window_stages() override;                   // one a U-Net
+  std::optional<WindowStages> window_stages() override;                  // one a U-Net
 
  private:
   template <typename Layer>

@@ -95,16 +95,16 @@ TEST(Tscunet, DisturbsItselfInTraining) {
   EXPECT_TRUE(torch::equal(noisy->forward(clip), calm->forward(clip)));
 }
 
-TEST(Tscunet, WorksInStagesWithAndWithoutAResidual) {
+// With a residual the contract compares them.
+TEST(Tscunet, WorksInStagesWithoutAResidual) {
   torch::manual_seed(1);
   const torch::NoGradGuard no_grad;
-  const auto network = make_network(tscunet_spec(2, {{"residual", "false"}}));
+  const auto network = make_network(tscunet_spec(1, {{"residual", "false"}}));
   network->eval();
   const std::optional<WindowStages> stages = network->window_stages();
   ASSERT_TRUE(stages);
-  const torch::Tensor windows = torch::rand({2, 5, 3, 16, 24});
-  EXPECT_TRUE(torch::allclose(test::through_stages(*stages, windows), network->forward(windows), 1e-4, 1e-5));
-  EXPECT_TRUE(make_network(tscunet_spec(2))->window_stages()) << "which the contract compares";
+  const torch::Tensor window = torch::rand({1, 5, 3, 8, 16});
+  EXPECT_TRUE(torch::allclose(test::through_stages(*stages, window), network->forward(window), 1e-4, 1e-5));
 }
 
 // Frames lie in the batch on the way: those of one clip do not get into another.
