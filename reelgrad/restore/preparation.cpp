@@ -65,6 +65,10 @@ std::shared_ptr<const TileFunction> make_function(const Setup& setup, const Want
                         .ensemble = setup.options.ensemble};
   function.enlarges_chroma = wanted.input && colors_for(setup, wanted).enlarges_chroma;
   if (may_work_in_stages(setup, wanted, limits)) function.stages = setup.network->window_stages();
+  if (function.stages && (function.stages->frames < 1 || function.stages->frames > setup.info.window)) {
+    fail(fmt::format("window_stages() of {}: {} frames, allowed: 1 to {}, its window", setup.spec.arch,
+                     function.stages->frames, setup.info.window));
+  }
   return std::make_shared<TileFunction>(function);
 }
 
