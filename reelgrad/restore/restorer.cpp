@@ -151,7 +151,8 @@ struct Restorer::Impl {
   }
 
   void take_less(const Wanted& wanted, const std::string& reason) {
-    if (!limits.no_stages && setup.network->window_stages()) {
+    const bool may_be_staged = !limits.no_stages && (!prepared || prepared->parts);
+    if (may_be_staged && setup.network->window_stages()) {
       release();
       limits.no_stages = true;
       return;
