@@ -97,7 +97,10 @@ void register_at(torch::nn::Module& root, const std::string& key, const std::sha
 }
 
 torch::Tensor run_segments(const std::vector<NetworkSegment>& segments, const torch::Tensor& input) {
-  std::vector<torch::Tensor> tensors{input};
+  return run_segments(segments, std::vector{input});
+}
+
+torch::Tensor run_segments(const std::vector<NetworkSegment>& segments, std::vector<torch::Tensor> tensors) {
   for (const NetworkSegment& segment : segments) tensors = segment(tensors);
   return tensors.front();
 }

@@ -47,6 +47,8 @@ void register_at(torch::nn::Module& root, const std::string& key, const std::sha
 
 // What a network whose forward() is its segments gives.
 torch::Tensor run_segments(const std::vector<NetworkSegment>& segments, const torch::Tensor& input);
+// The first tensor that the last of the segments gives, of what the first of them takes.
+torch::Tensor run_segments(const std::vector<NetworkSegment>& segments, std::vector<torch::Tensor> tensors);
 
 // `subpixels` [N, C * r, H, W], r values for each of the input's C channels, plus `input` [N, C, H, W]: the input
 // repeated to every pixel that a shuffle will make of one.

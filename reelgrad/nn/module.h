@@ -49,8 +49,9 @@ struct ModuleRequest {
 
 }  // namespace reelgrad
 
-// Counts the changes of what a module and reelgrad share: ModuleRequest, Network, NetworkInfo, NetworkSegment.
-#define REELGRAD_MODULE_INTERFACE "3"
+// Counts the changes of what a module and reelgrad share: ModuleRequest, Network, NetworkInfo, NetworkSegment,
+// WindowStages.
+#define REELGRAD_MODULE_INTERFACE "4"
 
 // Stands in the library's bytes, where reelgrad reads it before it loads the library: nothing of a module that was
 // built for another torch is run.

@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,19 @@ struct NetworkInfo {
 // place.
 using NetworkSegment = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)>;
 
+// A network that looks at several frames, as two stages, so that what neighbouring windows have in common is computed
+// once. In evaluation the two are forward(), but for what a kernel rounds otherwise in a larger batch. They refer to
+// the network: it must outlive them.
+struct WindowStages {
+  int frames = 0;  // of a part: as many neighbours in the window
+  // [N, frames, C, H, W] -> what is known of a part. It must depend on nothing else: not on where in the window the
+  // part lies, nor on the frames beside it.
+  std::function<torch::Tensor(const torch::Tensor& part)> first;
+  // What first gave for each part of the window [N, T, C, H, W], T - frames + 1 of them in the order of time -> what
+  // forward() gives.
+  std::function<torch::Tensor(const std::vector<torch::Tensor>& parts, const torch::Tensor& window)> second;
+};
+
 class Network : public torch::nn::Module {
  public:
   // [N, C, H, W], or [N, T, C, H, W] when info().window > 1, values in [0, 1] -> [N, C, H * scale, W * scale], or, when
@@ -46,6 +60,9 @@ class Network : public torch::nn::Module {
   // training are merged into. Asked for before weights are written; a network does it for itself when it leaves
   // training.
   virtual void derive(std::vector<std::pair<std::string, torch::Tensor>>& state) const { (void)state; }
+
+  // Worth it where the first stage is a good part of the work. Nullopt: it does not work in stages.
+  virtual std::optional<WindowStages> window_stages() { return std::nullopt; }
 };
 
 }  // namespace reelgrad

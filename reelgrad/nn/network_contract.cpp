@@ -32,6 +32,16 @@ void expect_segments_are_forward(Network& network, const torch::Tensor& input) {
   }
 }
 
+void expect_stages_are_forward(Network& network, const torch::Tensor& window) {
+  const auto stages = network.window_stages();
+  if (!stages) return;
+  const torch::NoGradGuard no_grad;
+  network.eval();
+  const torch::Tensor whole = network.forward(window);
+  const torch::Tensor staged = through_stages(*stages, window);
+  EXPECT_LE((staged - whole).abs().max().item<double>(), 1e-5 * std::max(1.0, whole.abs().max().item<double>()));
+}
+
 void expect_same_in_channels_last(Network& network, const torch::Tensor& input) {
   if (input.dim() != 4) return;
   const torch::NoGradGuard no_grad;
@@ -85,6 +95,14 @@ void expect_reaches_as_far_as_it_says(Network& network) {
 
 }  // namespace
 
+torch::Tensor through_stages(const WindowStages& stages, const torch::Tensor& window) {
+  std::vector<torch::Tensor> parts;
+  for (int i = 0; i + stages.frames <= window.size(1); ++i) {
+    parts.push_back(stages.first(window.narrow(1, i, stages.frames).clone()));
+  }
+  return stages.second(parts, window);
+}
+
 void expect_keeps_the_contract(const NetworkSpec& spec) {
   torch::manual_seed(1);
   const auto network = make_network(spec);
@@ -108,6 +126,7 @@ void expect_keeps_the_contract(const NetworkSpec& spec) {
                                   input.size(-1) * info.scale}));
   }
   expect_segments_are_forward(*network, input);
+  expect_stages_are_forward(*network, input);
   expect_same_in_channels_last(*network, input);
   expect_trains_in_float64(*network, input);
   expect_trains_in_half(*network, input);

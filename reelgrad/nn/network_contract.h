@@ -4,11 +4,14 @@
 
 namespace reelgrad::test {
 
-// On a small network of this spec: segments() run in order are forward() bit for bit, in training and evaluation; the
-// output has the size that info() says; it is the same in channels-last layout, trains in float64 and under bfloat16
-// autocast, reaches as far as receptive_radius_px and no farther (unless it looks at the whole picture), and starts
-// from the same weights with the same seed.
+// On a small network of this spec: segments() run in order are forward() bit for bit, in training and evaluation, and
+// window_stages() within rounding; the output has the size that info() says; it is the same in channels-last layout,
+// trains in float64 and under bfloat16 autocast, reaches as far as receptive_radius_px and no farther (unless it looks
+// at the whole picture), and starts from the same weights with the same seed.
 void expect_keeps_the_contract(const NetworkSpec& spec);
+
+// What the two stages make of a window [N, T, C, H, W].
+torch::Tensor through_stages(const WindowStages& stages, const torch::Tensor& window);
 
 // The weights of a network of this spec, keys and shapes alone, are recognised as this spec, and by no other row of the
 // table.

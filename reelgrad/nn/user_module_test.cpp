@@ -107,7 +107,7 @@ TEST(UserModule, RefusesOtherFiles) {
   EXPECT_THAT(module_refusal(with_bytes(bytes)), AllOf(HasSubstr("another reelgrad or torch"), HasSubstr("torch=1.")));
 
   // The stamp is right, the library is not.
-  const std::string stamp = "reelgrad-module interface=3 torch=" TORCH_VERSION ";";
+  const std::string stamp = "reelgrad-module interface=4 torch=" TORCH_VERSION ";";
   EXPECT_THAT(module_refusal(with_bytes("text with " + stamp)), HasSubstr("cannot be opened"));
 }
 

@@ -144,7 +144,7 @@ std::vector<FrameHandle> ModelFilter::run(const WindowSegment& segment, const In
     job.sigma = frame_view(sigma.get(), api);
   }
 
-  const Ticket ticket(tickets_);
+  const Ticket ticket(tickets_, segment.own.begin);
   std::vector<FrameHandle> frames;
   std::vector<VSFrame*> own;
   std::vector<MutableFrameView> outs;

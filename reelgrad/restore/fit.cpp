@@ -41,43 +41,113 @@ std::optional<Fit> tiles_for(const FitRequest& request, int lanes, int smallest)
   for (const int choice : kTileChoicesPx) {
     const int keep = round_up(choice, request.info.size_multiple);
     if (keep >= longest || keep < smallest) continue;
-    if (auto area = fitting(request, keep, lanes)) return Fit{*std::move(area), lanes};
+    if (auto area = fitting(request, keep, lanes)) return Fit{.area = *std::move(area), .lanes = lanes};
   }
   return std::nullopt;
 }
 
-std::int64_t peak_of(const TileFunction& function, torch::Device device, int channels, int side) {
-  const PeakMemory peak(device);
-  std::vector<std::int64_t> shape{1, channels, side, side};
+using Shape = std::vector<std::int64_t>;
+
+Shape shape_of(const TileFunction& function, int channels, int side) {
+  Shape shape{1, channels, side, side};
   if (function.info.window > 1) shape.insert(shape.begin() + 1, function.info.window);
+  return shape;
+}
+
+// What a call of the whole function takes.
+std::int64_t peak_of_call(const TileFunction& function, torch::Device device, const Shape& shape) {
+  const PeakMemory peak(device);
   const torch::Tensor input = torch::zeros(shape, torch::dtype(function.type).device(device));
   const torch::Tensor output = function(input);
   return peak.bytes();
 }
 
-}  // namespace
+// What a StagedFunction holds, and its calls take.
+std::int64_t peak_of_stages(const TileFunction& function, torch::Device device, const Shape& shape) {
+  const PeakMemory peak(device);
+  const auto options = torch::dtype(function.type).device(device);
+  const torch::Tensor window = torch::zeros(shape, options);
+  Shape part_shape = shape;
+  part_shape[1] = function.stages->frames;
+  const torch::Tensor part = torch::zeros(part_shape, options);
+  torch::Tensor features = function.first(part);
+  std::vector<torch::Tensor> parts;
+  for (int i = 0; i < function.parts(); ++i) parts.push_back(at::zeros_like(features));
+  features = torch::Tensor();
+  features = function.first(part);
+  const torch::Tensor output = function.second(parts, window);
+  return peak.bytes();
+}
 
-FunctionMemory measure_memory(const TileFunction& function, torch::Device device, int channels, int side) {
+// By what `bytes(side)` says of two sizes.
+template <class Bytes>
+FunctionMemory memory_by_pixels(const TileFunction& function, int side, const Bytes& bytes) {
   const int multiple = function.info.size_multiple;
   const int small = function.info.fixed_px > 0 ? function.info.fixed_px : round_up(side, multiple);
   const double pixels = static_cast<double>(small) * small;
   // The first call has what is allocated once, too.
-  const auto first = static_cast<double>(peak_of(function, device, channels, small));
+  const auto first = static_cast<double>(bytes(small));
   if (function.info.fixed_px > 0) return {0, first / pixels};
-  const auto again = static_cast<double>(peak_of(function, device, channels, small));
-  const auto doubled = static_cast<double>(peak_of(function, device, channels, 2 * small));
+  const auto again = static_cast<double>(bytes(small));
+  const auto doubled = static_cast<double>(bytes(2 * small));
   const double per_pixel = std::max(0.0, (doubled - again) / (3 * pixels));
   return {std::max(0.0, again - per_pixel * pixels) + std::max(0.0, first - again), per_pixel};
+}
+
+std::int64_t bytes_at(const FunctionMemory& memory, std::int64_t pixels) {
+  return static_cast<std::int64_t>(memory.fixed + memory.per_pixel * static_cast<double>(pixels));
+}
+
+// Fewer would be gone before the next window has them.
+int fewest_kept_parts(int parts, int lanes) {
+  return parts + lanes - 1;
+}
+
+// Whole pictures in stages; nullopt where that does not fit.
+std::optional<Fit> in_stages(const FitRequest& request, int most_lanes) {
+  if (!request.staged) return std::nullopt;
+  AreaPlan area = area_of(request, request.sizes.keep, /*in_bands=*/false);
+  if (!area.whole()) return std::nullopt;
+  const int parts = request.staged->parts;
+  for (int lanes = most_lanes; lanes > 0; --lanes) {
+    for (int kept = most_kept_parts(parts, lanes); kept >= fewest_kept_parts(parts, lanes); --kept) {
+      if (bytes_needed(request, area, lanes, kept) <= request.budget) return Fit{std::move(area), lanes, kept};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+FunctionMemory measure_memory(const TileFunction& function, torch::Device device, int channels, int side) {
+  return memory_by_pixels(function, side,
+                          [&](int size) { return peak_of_call(function, device, shape_of(function, channels, size)); });
+}
+
+StagedMemory measure_staged_memory(const TileFunction& function, torch::Device device, int channels, int side) {
+  const auto options = torch::dtype(function.type).device(device);
+  StagedMemory memory{.parts = function.parts()};
+  memory.lane = memory_by_pixels(
+      function, side, [&](int size) { return peak_of_stages(function, device, shape_of(function, channels, size)); });
+  memory.part = memory_by_pixels(function, side, [&](int size) {
+    Shape shape = shape_of(function, channels, size);
+    shape[1] = function.stages->frames;
+    return function.first(torch::zeros(shape, options)).nbytes();
+  });
+  return memory;
 }
 
 int kept_pictures(const NetworkInfo& info, int lanes) {
   return info.window > 1 ? info.window + 2 * lanes : 0;
 }
 
-std::int64_t bytes_needed(const FitRequest& request, const AreaPlan& area, int lanes) {
+int most_kept_parts(int parts, int lanes) {
+  return fewest_kept_parts(parts, lanes) + lanes;
+}
+
+std::int64_t bytes_needed(const FitRequest& request, const AreaPlan& area, int lanes, int kept_parts) {
   const std::int64_t pixels = static_cast<std::int64_t>(area.batch) * area.tile_height() * area.tile_width();
-  std::int64_t lane =
-      static_cast<std::int64_t>(request.memory.fixed + request.memory.per_pixel * static_cast<double>(pixels));
+  std::int64_t lane = bytes_at(kept_parts > 0 ? request.staged->lane : request.memory, pixels);
   const int width = area.width * area.scale, height = area.height * area.scale;
   if (!area.whole()) {
     lane += static_cast<std::int64_t>(area.window_rows) * area.padded_width * area.scale * request.channels *
@@ -85,7 +155,8 @@ std::int64_t bytes_needed(const FitRequest& request, const AreaPlan& area, int l
   }
   lane += packed_bytes(request.output, width, std::min(height, area.window_rows)) * request.outputs;
   const int pictures = kept_pictures(request.info, lanes) + lanes * request.info.window;
-  return lane * lanes + packed_bytes(request.input, area.width, area.height) * pictures;
+  const std::int64_t kept = kept_parts > 0 ? bytes_at(request.staged->part, pixels) * kept_parts : 0;
+  return lane * lanes + packed_bytes(request.input, area.width, area.height) * pictures + kept;
 }
 
 int host_lanes(std::int64_t pixels, int threads) {
@@ -96,19 +167,20 @@ int host_lanes(std::int64_t pixels, int threads) {
 
 Fit fit_area(const FitRequest& request) {
   const int wanted = request.streams > 0 ? request.streams : kDefaultLanes;
+  if (auto staged = in_stages(request, wanted)) return *std::move(staged);
   if (request.sizes.keep > 0) {
     for (int lanes = wanted; lanes > 0; --lanes) {
-      if (auto area = fitting(request, request.sizes.keep, lanes)) return {*std::move(area), lanes};
+      if (auto area = fitting(request, request.sizes.keep, lanes)) return {.area = *std::move(area), .lanes = lanes};
     }
-    return {area_of(request, request.sizes.keep, /*in_bands=*/true), 1};
+    return {.area = area_of(request, request.sizes.keep, /*in_bands=*/true)};
   }
   for (int lanes = wanted; lanes > 0; --lanes) {
-    if (auto area = fitting(request, 0, lanes)) return {*std::move(area), lanes};
+    if (auto area = fitting(request, 0, lanes)) return {.area = *std::move(area), .lanes = lanes};
   }
   for (int lanes = wanted; lanes > 0; --lanes) {
     if (auto fit = tiles_for(request, lanes, lanes > 1 ? kGoodTilePx : 0)) return *std::move(fit);
   }
-  return {area_of(request, round_up(kSmallestTilePx, request.info.size_multiple), /*in_bands=*/true), 1};
+  return {.area = area_of(request, round_up(kSmallestTilePx, request.info.size_multiple), /*in_bands=*/true)};
 }
 
 }  // namespace reelgrad

@@ -10,7 +10,8 @@ Lane::Lane(std::shared_ptr<const TileFunction> function, torch::Device device, b
     : function_(std::move(function)),
       device_(device),
       host_threads_(host_threads),
-      captured_(function_, device, capture) {
+      pool_(make_graph_pool(device, capture)),
+      captured_(function_, device, pool_) {
   if (device.is_cuda()) stream_.emplace(device);
 }
 
@@ -29,6 +30,7 @@ Lane::Turn::Turn(Lane& lane) : lane_(lane) {
 Lane::Turn::~Turn() {
   // Whatever happened: frames that the card still reads are about to go.
   if (lane_.stream_) lane_.stream_->wait();
+  if (lane_.staged_) lane_.staged_->release();
 }
 
 Lane::Shape Lane::input_shape(int tiles) const {
@@ -37,11 +39,15 @@ Lane::Shape Lane::input_shape(int tiles) const {
   return shape;
 }
 
-void Lane::prepare(const AreaPlan& plan, int channels, const std::optional<VideoFormat>& output) {
+void Lane::prepare(const AreaPlan& plan, int channels, const std::optional<VideoFormat>& output, PartCache* parts) {
   const Turn turn(*this);
   plan_ = plan;
   channels_ = channels;
-  captured_.prepare(input_shape(plan.batch));
+  if (parts != nullptr) {
+    staged_.emplace(function_, device_, pool_, input_shape(1), *parts);
+  } else {
+    captured_.prepare(input_shape(plan.batch));
+  }
   const int pictures = function_->outputs();
   window_.reset();
   if (!plan.whole()) window_.emplace(plan, pictures, function_->channels(), function_->type, device_);
@@ -60,8 +66,8 @@ void Lane::read_tile(const TileSource& source, const TileSpan& row, const TileSp
   pad_by_reflection(tile, part.height, part.width);
 }
 
-void Lane::restore(const TileSource& source, RowSink& sink) {
-  if (plan_.whole()) return restore_whole(source, sink);
+void Lane::restore(const TileSource& source, RowSink& sink, const std::optional<NamedFrames>& name) {
+  if (plan_.whole()) return restore_whole(source, sink, name);
   window_->begin_picture();
   int done = 0;
   for (std::size_t row = 0; row < plan_.rows.size(); ++row) {
@@ -74,11 +80,13 @@ void Lane::restore(const TileSource& source, RowSink& sink) {
   }
 }
 
-void Lane::restore_whole(const TileSource& source, RowSink& sink) {
+void Lane::restore_whole(const TileSource& source, RowSink& sink, const std::optional<NamedFrames>& name) {
   const Shape shape = input_shape(1);
-  read_tile(source, plan_.rows.front(), plan_.columns.front(), captured_.input(shape)[0]);
+  const torch::Tensor& input = staged_ ? staged_->input() : captured_.input(shape);
+  read_tile(source, plan_.rows.front(), plan_.columns.front(), input[0]);
+  const torch::Tensor tiles = staged_ ? staged_->run(name) : captured_.run(shape);
   const int height = plan_.height * plan_.scale, width = plan_.width * plan_.scale;
-  sink.take(captured_.run(shape)[0].narrow(2, 0, height).narrow(3, 0, width), 0, 0, height);
+  sink.take(tiles[0].narrow(2, 0, height).narrow(3, 0, width), 0, 0, height);
 }
 
 void Lane::restore_row(const TileSource& source, const TileSpan& row) {

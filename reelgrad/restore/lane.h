@@ -11,6 +11,7 @@
 #include "reelgrad/restore/card_stream.h"
 #include "reelgrad/restore/row_sink.h"
 #include "reelgrad/restore/row_window.h"
+#include "reelgrad/restore/staged_function.h"
 #include "reelgrad/restore/tile_source.h"
 
 namespace reelgrad {
@@ -24,7 +25,8 @@ class Lane {
   ~Lane();  // waits for the card
 
   // For pictures that are gone through like this, of tiles with `channels`. `output`: the format to write, of a card.
-  void prepare(const AreaPlan& plan, int channels, const std::optional<VideoFormat>& output);
+  // `parts`: of whole pictures whose network is to work in stages, else null; it outlives the lane.
+  void prepare(const AreaPlan& plan, int channels, const std::optional<VideoFormat>& output, PartCache* parts);
 
   // While it lives the calling thread works on the lane's stream or with its threads, without gradients; at its end
   // what was queued has run. The thread's own card and context come back.
@@ -42,8 +44,8 @@ class Lane {
     c10::InferenceMode inference_;
   };
 
-  // During a turn. On a card it only queues.
-  void restore(const TileSource& source, RowSink& sink);
+  // During a turn, once. On a card it only queues. `name`: of what the source holds, where it may be known again.
+  void restore(const TileSource& source, RowSink& sink, const std::optional<NamedFrames>& name = std::nullopt);
 
   CardDownloads& downloads() { return *downloads_; }
 
@@ -51,14 +53,16 @@ class Lane {
   using Shape = CapturedFunction::Shape;
   Shape input_shape(int tiles) const;
   void read_tile(const TileSource& source, const TileSpan& row, const TileSpan& column, const torch::Tensor& into);
-  void restore_whole(const TileSource& source, RowSink& sink);
+  void restore_whole(const TileSource& source, RowSink& sink, const std::optional<NamedFrames>& name);
   void restore_row(const TileSource& source, const TileSpan& row);
 
   std::shared_ptr<const TileFunction> function_;
   torch::Device device_;
   std::optional<CardStream> stream_;  // of a card
   int host_threads_;
+  GraphPool pool_;
   CapturedFunction captured_;
+  std::optional<StagedFunction> staged_;
   AreaPlan plan_;
   int channels_ = 0;
   std::optional<RowWindow> window_;  // of pictures in tiles

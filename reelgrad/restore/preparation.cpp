@@ -52,13 +52,23 @@ void check_formats(const Setup& setup, const Wanted& wanted) {
   make_conversion(*wanted.output, colors.write, colors.picture);
 }
 
-std::shared_ptr<const TileFunction> make_function(const Setup& setup, const Wanted& wanted) {
+// Tensors of the caller's have no number by which a part of a window could be known again.
+bool may_work_in_stages(const Setup& setup, const Wanted& wanted, const Limits& limits) {
+  return wanted.input && setup.info.window > 1 && !setup.options.ensemble && !limits.no_stages;
+}
+
+std::shared_ptr<const TileFunction> make_function(const Setup& setup, const Wanted& wanted, const Limits& limits) {
   TileFunction function{.network = setup.network,
                         .info = setup.info,
                         .type = setup.type,
                         .strength = setup.options.strength,
                         .ensemble = setup.options.ensemble};
   function.enlarges_chroma = wanted.input && colors_for(setup, wanted).enlarges_chroma;
+  if (may_work_in_stages(setup, wanted, limits)) function.stages = setup.network->window_stages();
+  if (function.stages && (function.stages->frames < 1 || function.stages->frames > setup.info.window)) {
+    fail(fmt::format("window_stages() of {}: {} frames, allowed: 1 to {}, its window", setup.spec.arch,
+                     function.stages->frames, setup.info.window));
+  }
   return std::make_shared<TileFunction>(function);
 }
 
@@ -89,11 +99,12 @@ int measured_overlap(Setup& setup) {
   return *setup.measured_overlap;
 }
 
-// Of as large tiles as memory allows.
-FunctionMemory measured_memory(const TileFunction& function, torch::Device device, int channels) {
+// `measure(side)` of as large tiles as memory allows.
+template <class Measure>
+auto measured_memory(torch::Device device, const Measure& measure) {
   for (int side = kMeasuredPx;; side /= 2) {
     try {
-      return measure_memory(function, device, channels, side);
+      return measure(side);
     } catch (const std::exception& error) {
       if (!is_out_of_memory(error, device) || side <= kSmallestTilePx) throw;
     }
@@ -146,7 +157,8 @@ Fit fit_on_cpu(Setup& setup, const TileFunction& function, const Wanted& wanted,
   const int asked = lanes_asked_for(setup, limits);
   const std::int64_t pixels = std::int64_t{area.batch} * area.tile_height() * area.tile_width();
   const int lanes = asked > 0 ? asked : host_lanes(pixels, at::get_num_threads());
-  return {std::move(area), lanes};
+  const int kept_parts = area.whole() && function.stages ? most_kept_parts(function.parts(), lanes) : 0;
+  return {std::move(area), lanes, kept_parts};
 }
 
 Fit fit_on_card(Setup& setup, const TileFunction& function, const Wanted& wanted, int keep, const Limits& limits,
@@ -167,7 +179,12 @@ Fit fit_on_card(Setup& setup, const TileFunction& function, const Wanted& wanted
     const CardStream stream(device);
     const c10::cuda::CUDAStreamGuard guard(stream.get());
     const c10::InferenceMode inference;
-    request.memory = measured_memory(function, device, channels);
+    request.memory =
+        measured_memory(device, [&](int side) { return measure_memory(function, device, channels, side); });
+    if (function.stages) {
+      request.staged =
+          measured_memory(device, [&](int side) { return measure_staged_memory(function, device, channels, side); });
+    }
   }
   return_unused_memory();
   request.budget = budget_of(setup, less);
@@ -187,7 +204,7 @@ void warn_of_tiles(const Setup& setup, const AreaPlan& area) {
 
 std::unique_ptr<Prepared> build(Setup& setup, const Wanted& wanted, const Limits& limits, std::int64_t less) {
   const torch::Device device = setup.options.device;
-  const std::shared_ptr<const TileFunction> function = make_function(setup, wanted);
+  const std::shared_ptr<const TileFunction> function = make_function(setup, wanted, limits);
   const int keep = limits.tile_px > 0 ? limits.tile_px : setup.options.tile_px;
   Fit fit = device.is_cuda() ? fit_on_card(setup, *function, wanted, keep, limits, less)
                              : fit_on_cpu(setup, *function, wanted, keep, limits);
@@ -199,9 +216,11 @@ std::unique_ptr<Prepared> build(Setup& setup, const Wanted& wanted, const Limits
     prepared->frames = std::make_unique<FrameCache>(*wanted.input, wanted.width, wanted.height, device,
                                                     kept_pictures(setup.info, fit.lanes), fit.lanes + 1);
   }
+  if (fit.kept_parts > 0) prepared->parts = std::make_unique<PartCache>(fit.kept_parts, device);
   prepared->lanes = std::make_unique<Lanes>(fit.lanes, function, device, setup.options.capture);
   const int channels = function->channels() + (wanted.noise_level ? 1 : 0);
-  prepared->lanes->each([&](Lane& lane) { lane.prepare(prepared->area, channels, wanted.output); });
+  prepared->lanes->each(
+      [&](Lane& lane) { lane.prepare(prepared->area, channels, wanted.output, prepared->parts.get()); });
   return prepared;
 }
 

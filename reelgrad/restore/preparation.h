@@ -6,6 +6,7 @@
 #include "reelgrad/restore/area_plan.h"
 #include "reelgrad/restore/frame_cache.h"
 #include "reelgrad/restore/lanes.h"
+#include "reelgrad/restore/part_cache.h"
 #include "reelgrad/restore/restorer.h"
 
 namespace reelgrad {
@@ -35,6 +36,7 @@ struct Wanted {
 struct Limits {
   int tile_px = 0;  // 0: none
   int lanes = 0;
+  bool no_stages = false;  // of the network: parts of windows are not kept
 };
 
 // Everything that restores pictures of one kind.
@@ -42,7 +44,8 @@ struct Prepared {
   Wanted wanted;
   AreaPlan area;
   std::unique_ptr<FrameCache> frames;  // of a card
-  std::unique_ptr<Lanes> lanes;        // goes first: its lanes wait for the card, which reads the frames
+  std::unique_ptr<PartCache> parts;    // of a network that works in stages
+  std::unique_ptr<Lanes> lanes;        // goes first: its lanes wait for the card, which reads the others
 };
 
 // Throws usage for formats that cannot be, and out of memory.

@@ -151,6 +151,12 @@ struct Restorer::Impl {
   }
 
   void take_less(const Wanted& wanted, const std::string& reason) {
+    const bool may_be_staged = !limits.no_stages && (!prepared || prepared->parts);
+    if (may_be_staged && setup.network->window_stages()) {
+      release();
+      limits.no_stages = true;
+      return;
+    }
     const int longest = std::max(wanted.width, wanted.height);
     const int tile = prepared && !prepared->area.whole() ? std::min(prepared->area.sizes.keep, longest)
                      : limits.tile_px > 0                ? std::min(limits.tile_px, longest)
@@ -206,6 +212,16 @@ struct Restorer::Impl {
     }
   }
 
+  // Nothing that depends on a noise level of its own is known again.
+  std::optional<NamedFrames> name_of(const RestoreCall& call, const ColorPlan& colors) const {
+    NamedFrames name{.color = colors.read, .picture = colors.picture};
+    for (const RestoreFrame& frame : call.window) {
+      if (call.sigma || !frame.number) return std::nullopt;
+      name.numbers.push_back(*frame.number);
+    }
+    return name;
+  }
+
   int outputs() const { return setup.info.all_frames ? setup.info.window : 1; }
 
   void restore_on(Prepared& ready, Lane& lane, const RestoreCall& call, const ColorPlan& colors,
@@ -227,20 +243,21 @@ struct Restorer::Impl {
                            .from = colors.picture,
                            .element = element,
                            .rounding = setup.options.ordered_dither ? Rounding::ordered : Rounding::nearest};
+    const std::optional<NamedFrames> name = name_of(call, colors);
     if (!device().is_cuda()) {
       HostSink sink(spec, outs);
-      lane.restore(source, sink);
+      lane.restore(source, sink, name);
       return;
     }
     if (outs.front().gpu) {
       CanvasSink sink(spec, outs);
-      lane.restore(source, sink);
+      lane.restore(source, sink, name);
       if (colors.copies_chroma) sink.copy_chroma(restored_pictures(call));
       sink.finish();
       return;
     }
     CardSink sink(lane.downloads(), spec);
-    lane.restore(source, sink);
+    lane.restore(source, sink, name);
     lane.downloads().finish(colors.copies_chroma ? 1 : spec.format.planes(), outs);
   }
 

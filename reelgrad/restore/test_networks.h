@@ -2,6 +2,7 @@
 #pragma once
 #include <torch/torch.h>
 
+#include <atomic>
 #include <limits>
 #include <memory>
 
@@ -73,6 +74,52 @@ class FrameMixer : public Network {
   NetworkInfo info() const override { return info_; }
 
  private:
+  NetworkInfo info_;
+};
+
+// Weighted means of three frames each, then of the three that those are, in two stages. With a noise level it takes
+// that off.
+class StagedMixer : public Network {
+ public:
+  explicit StagedMixer(bool noise_level = false) {
+    info_.window = 5;
+    info_.noise_level = noise_level;
+    register_parameter("weights", torch::tensor({0.2F, 0.5F, 0.3F}));
+  }
+  torch::Tensor forward(torch::Tensor input) override {
+    std::vector<torch::Tensor> parts;
+    for (int i = 0; i < 3; ++i) parts.push_back(mean(input.narrow(1, i, 3)));
+    return joined(parts, input);
+  }
+  std::optional<WindowStages> window_stages() override {
+    return WindowStages{.frames = 3,
+                        .first =
+                            [this](const torch::Tensor& part) {
+                              ++firsts;
+                              if (fails.exchange(false)) throw std::runtime_error("the first stage is torn");
+                              return mean(part);
+                            },
+                        .second =
+                            [this](const std::vector<torch::Tensor>& parts, const torch::Tensor& window) {
+                              TORCH_CHECK_WITH(OutOfMemoryError, !memory_is_short, "pretending that the card is full");
+                              return joined(parts, window);
+                            }};
+  }
+  NetworkInfo info() const override { return info_; }
+
+  std::atomic<int> firsts = 0;                // runs of the first stage
+  std::atomic<bool> fails = false;            // the next of them
+  std::atomic<bool> memory_is_short = false;  // for the second stage
+
+ private:
+  torch::Tensor mean(const torch::Tensor& frames) { return (frames * weights().view({1, -1, 1, 1, 1})).sum(1); }
+  torch::Tensor joined(const std::vector<torch::Tensor>& parts, const torch::Tensor& window) {
+    const torch::Tensor all = mean(torch::stack(parts, 1));
+    if (!info_.noise_level) return all;
+    return all.narrow(1, 0, 3) - window.select(1, 2).narrow(1, 3, 1);
+  }
+  torch::Tensor weights() { return parameters().front(); }
+
   NetworkInfo info_;
 };
 

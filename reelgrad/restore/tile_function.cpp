@@ -41,17 +41,17 @@ torch::Tensor TileFunction::run_ensemble(const torch::Tensor& tiles) const {
   return sum.div_(kTurns).to(type);
 }
 
-torch::Tensor TileFunction::operator()(const torch::Tensor& tiles) const {
+torch::Tensor TileFunction::seen_by_network(const torch::Tensor& tiles) const {
+  if (!enlarges_chroma) return tiles;
   const std::int64_t channel_dim = tiles.dim() - 3;
-  const std::int64_t noise_level = tiles.size(channel_dim) - channels();
-  torch::Tensor seen = tiles;
-  if (enlarges_chroma) {
-    seen = tiles.narrow(channel_dim, 0, 1);
-    if (noise_level > 0) seen = at::cat({seen, tiles.narrow(channel_dim, 3, 1)}, channel_dim);
-  }
-  torch::Tensor restored = ensemble ? run_ensemble(seen) : run_network(seen);  // [N, outputs, C, H', W']
-  if (strength == 1 && !enlarges_chroma) return restored;
+  const torch::Tensor luma = tiles.narrow(channel_dim, 0, 1);
+  const bool noise_level = tiles.size(channel_dim) > channels();
+  return noise_level ? at::cat({luma, tiles.narrow(channel_dim, 3, 1)}, channel_dim) : luma;
+}
 
+// `restored` [N, outputs, C, H', W'], and what goes with it.
+torch::Tensor TileFunction::finished(torch::Tensor restored, const torch::Tensor& tiles) const {
+  if (strength == 1 && !enlarges_chroma) return restored;
   // The frames that were restored, as they came, at the new size.
   torch::Tensor frames = tiles.dim() == 4 ? tiles.unsqueeze(1) : tiles;
   if (!info.all_frames) frames = frames.narrow(1, frames.size(1) / 2, 1);
@@ -60,6 +60,20 @@ torch::Tensor TileFunction::operator()(const torch::Tensor& tiles) const {
       enlarge_bicubic(frames.flatten(0, 1), info.scale).unflatten(0, {frames.size(0), frames.size(1)});
   if (strength != 1) restored = at::lerp(large.narrow(2, 0, info.out_channels), restored, strength);
   return enlarges_chroma ? at::cat({restored, large.narrow(2, 1, 2)}, 2) : restored;
+}
+
+torch::Tensor TileFunction::operator()(const torch::Tensor& tiles) const {
+  const torch::Tensor seen = seen_by_network(tiles);
+  return finished(ensemble ? run_ensemble(seen) : run_network(seen), tiles);
+}
+
+torch::Tensor TileFunction::first(const torch::Tensor& part) const {
+  return stages->first(seen_by_network(part).contiguous());
+}
+
+torch::Tensor TileFunction::second(const std::vector<torch::Tensor>& parts, const torch::Tensor& tiles) const {
+  const torch::Tensor output = stages->second(parts, seen_by_network(tiles).contiguous());
+  return finished(info.all_frames ? output : output.unsqueeze(1), tiles);
 }
 
 }  // namespace reelgrad

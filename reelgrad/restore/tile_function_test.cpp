@@ -68,6 +68,22 @@ TEST_F(TileFunctionTest, AGrayNetworkLeavesChromaToTheEnlargement) {
   EXPECT_LT(largest_gap(y.narrow(1, 0, 1), 0.5 * luma + 0.5 * large.narrow(1, 0, 1)), 1e-6);
 }
 
+TEST_F(TileFunctionTest, StagesGiveTheSameWithWhatGoesAroundThem) {
+  const torch::Tensor x = torch::rand({1, 5, 4, 9, 8});
+  TileFunction function = function_of(std::make_shared<StagedMixer>(/*noise_level=*/true));
+  function.stages = function.network->window_stages();
+  const auto in_stages = [&](const torch::Tensor& tiles) {
+    std::vector<torch::Tensor> parts;
+    for (int i = 0; i < function.parts(); ++i) parts.push_back(function.first(tiles.narrow(1, i, 3)));
+    EXPECT_EQ(parts.size(), 3U);
+    return function.second(parts, tiles);
+  };
+  for (const double strength : {1.0, 0.25}) {
+    function.strength = strength;
+    EXPECT_TRUE(torch::equal(in_stages(x), function(x))) << strength;
+  }
+}
+
 // Keys' cubic with a = -1/2.
 TEST_F(TileFunctionTest, BicubicHasCatmullRomsWeights) {
   torch::Tensor x = torch::zeros({1, 1, 1, 9});

@@ -137,6 +137,46 @@ TEST(Fit, A4320pPictureFitsIntoTwoGigabytes) {
   EXPECT_LT(fit.area.window_rows, 4320 * 4);
 }
 
+// Of a size that TSCUNet might have.
+FitRequest staged_request(std::int64_t budget_mb) {
+  FitRequest request = compact_request(1920, 1080, budget_mb);
+  request.info = {.scale = 1, .window = 5};
+  request.memory = {.fixed = 40e6, .per_pixel = 1000};
+  request.staged = StagedMemory{.lane = {.fixed = 40e6, .per_pixel = 900}, .part = {.per_pixel = 128}, .parts = 3};
+  return request;
+}
+
+TEST(Fit, PartsOfWindowsAreKeptWhereTheyFitToo) {
+  const Fit roomy = fit_area(staged_request(20'000));
+  EXPECT_EQ(roomy.lanes, kDefaultLanes);
+  EXPECT_EQ(roomy.kept_parts, most_kept_parts(3, kDefaultLanes));
+  // Three lanes without stages would fit; fewer with them are faster.
+  for (const int budget_mb : {2800, 4000, 5000, 6500}) {
+    const FitRequest request = staged_request(budget_mb);
+    const Fit fit = fit_area(request);
+    EXPECT_TRUE(fit.area.whole());
+    EXPECT_GE(fit.kept_parts, 3 + fit.lanes - 1) << "as many as the windows in flight have";
+    EXPECT_LE(bytes_needed(request, fit.area, fit.lanes, fit.kept_parts), budget_mb * kMiB);
+  }
+}
+
+TEST(Fit, StagesTakeNoMemoryThatWholePicturesNeed) {
+  FitRequest request = staged_request(2400);
+  const Fit fit = fit_area(request);
+  EXPECT_EQ(fit.kept_parts, 0);
+  EXPECT_TRUE(fit.area.whole());
+  request.staged.reset();
+  const Fit without = fit_area(request);
+  EXPECT_EQ(fit.area, without.area);
+  EXPECT_EQ(fit.lanes, without.lanes);
+}
+
+TEST(Fit, TilesAreNotRestoredInStages) {
+  FitRequest request = staged_request(20'000);
+  request.sizes.keep = 256;
+  EXPECT_EQ(fit_area(request).kept_parts, 0);
+}
+
 TEST(Fit, TilesThatWereAskedForStay) {
   FitRequest request = compact_request(1920, 1080, 400);
   request.sizes.keep = 256;

@@ -43,6 +43,7 @@ class FastDvdnet : public Network {
   torch::Tensor forward(torch::Tensor input) override { return run_segments(segments_, input); }
   NetworkInfo info() const override;
   std::vector<NetworkSegment> segments() override { return segments_; }  // one a level of a U-Net
+  std::optional<WindowStages> window_stages() override;                  // one a U-Net
 
  private:
   Step add_conv(const std::string& key, int in, int out);
@@ -61,7 +62,7 @@ class FastDvdnet : public Network {
   torch::Tensor map_at(const torch::Tensor& clip, int frame) const;
 
   FastDvdnetOptions options_;
-  std::vector<NetworkSegment> segments_;
+  std::vector<NetworkSegment> segments_, first_stage_, second_stage_;
 };
 
 Step chain(std::vector<Step> steps) {
@@ -81,8 +82,24 @@ FastDvdnet::FastDvdnet(const FastDvdnetOptions& options) : options_(options) {
   }
   segments_.emplace_back([this](const Tensors& in) { return Tensors{with_noise_maps(in[0])}; });
   // One after another, not as a batch: their norms are measured apart.
-  for (int frame = 0; frame + kFrames <= kWindow; ++frame) add_first_stage(first, frame);
+  for (int frame = 0; frame + kFrames <= kWindow; ++frame) {
+    add_first_stage(first, frame);
+    if (frame == 0) first_stage_ = segments_;
+  }
+  const auto before = static_cast<std::ptrdiff_t>(segments_.size());
   add_second_stage(second);
+  second_stage_.assign(segments_.begin() + before, segments_.end());
+}
+
+std::optional<WindowStages> FastDvdnet::window_stages() {
+  return WindowStages{.frames = kFrames,
+                      .first = [this](const torch::Tensor& part) { return run_segments(first_stage_, part); },
+                      .second =
+                          [this](const Tensors& parts, const torch::Tensor& window) {
+                            Tensors tensors(parts.rbegin(), parts.rend());
+                            tensors.push_back(with_noise_maps(window));
+                            return run_segments(second_stage_, std::move(tensors));
+                          }};
 }
 
 Step FastDvdnet::add_conv(const std::string& key, int in, int out) {
@@ -185,7 +202,7 @@ void FastDvdnet::add_second_stage(const UNet& unet) {
 }
 
 torch::Tensor FastDvdnet::with_noise_maps(const torch::Tensor& clip) const {
-  return with_noise_map(clip.flatten(0, 1), options_.channels, options_.sigma).unflatten(0, {-1, kWindow});
+  return with_noise_map(clip.flatten(0, 1), options_.channels, options_.sigma).unflatten(0, {-1, clip.size(1)});
 }
 
 torch::Tensor FastDvdnet::picture_at(const torch::Tensor& clip, int frame) const {

@@ -40,6 +40,19 @@ TEST(FastDvdnet, TakesANoiseLevel) {
   test::expect_takes_a_noise_level(spec, 50);
 }
 
+TEST(FastDvdnet, ItsStagesAreTheWholeBitForBit) {
+  torch::manual_seed(2);
+  const torch::NoGradGuard no_grad;
+  const auto network = make_network(fastdvdnet_spec("8"));
+  network->eval();
+  const std::optional<WindowStages> stages = network->window_stages();
+  ASSERT_TRUE(stages);
+  for (const int channels : {3, 4}) {  // without and with a noise level
+    const torch::Tensor window = torch::rand({2, 5, channels, 24, 20});
+    EXPECT_TRUE(torch::equal(test::through_stages(*stages, window), network->forward(window))) << channels;
+  }
+}
+
 TEST(FastDvdnet, TakesFiveFrames) {
   NetworkSpec spec = fastdvdnet_spec("8");
   spec.window = 3;

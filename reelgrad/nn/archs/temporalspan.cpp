@@ -76,6 +76,7 @@ class TemporalSpan : public Network {
   std::vector<NetworkSegment> segments() override { return segments_; }  // one a block
   void train(bool on = true) override;
   void derive(NamedTensors& state) const override { derive_conv3xc(*this, state); }
+  // No window_stages(): a frame's own convolution is a hundredth of the work, and reads less than its result takes.
 
  private:
   Conv3xc add_conv(const std::string& key, int in, int out);

@@ -254,6 +254,21 @@ torch::Tensor with_margins(torch::Tensor x, Margin rows, Margin columns) {
   return x;
 }
 
+// From {the features of `frames` frames, …} to {a U-Net's first layer of each three in a row, those of the middle frame
+// where they are kept, …}.
+NetworkSegment windows_of(int frames, const Step& head, bool keeps_middle) {
+  return [head, frames, keeps_middle](const Tensors& in) {
+    const torch::Tensor clip = in[0].unflatten(0, {-1, frames});
+    Tensors windows;
+    for (int i = 0; i + kFrames <= frames; ++i) windows.push_back(clip.narrow(1, i, kFrames));
+    const std::int64_t count = static_cast<std::int64_t>(windows.size());
+    Tensors out{head(at::cat(windows, 1).unflatten(1, {count, kFrames}).flatten(0, 1).flatten(1, 2))};
+    if (keeps_middle) out.push_back(clip.select(1, frames / 2));
+    out.insert(out.end(), in.begin() + 1, in.end());
+    return out;
+  };
+}
+
 class Tscunet : public Network {
  public:
   explicit Tscunet(const TscunetOptions& options);
@@ -261,6 +276,7 @@ class Tscunet : public Network {
   torch::Tensor forward(torch::Tensor input) override { return run_segments(segments_, input); }
   NetworkInfo info() const override;
   std::vector<NetworkSegment> segments() override { return segments_; }  // one a block and a change of level
+  std::optional<WindowStages> window_stages() override;                  // one a U-Net
 
  private:
   template <typename Layer>
@@ -268,7 +284,7 @@ class Tscunet : public Network {
   Step add_conv(const std::string& key, int in, int out, bool bias, Activation activation);
   void add_step(const Step& step, bool keeps_input = false);
   void add_join(const Step& step);
-  void add_unet(const std::string& key, int frames, bool keeps_middle);
+  Step add_unet(const std::string& key, int frames, bool keeps_middle);
   void add_blocks(const std::string& key, int first_number, int level, bool keeps_input);
   void add_down(const std::string& key, int level);
   void add_up(const std::string& key, int level);
@@ -280,20 +296,23 @@ class Tscunet : public Network {
   torch::Tensor without_margins(const torch::Tensor& output, const torch::Tensor& clip) const;
 
   TscunetOptions options_;
-  std::vector<NetworkSegment> segments_;
+  Step head_;
+  std::vector<NetworkSegment> segments_, first_stage_, second_stage_;
 };
 
 // Segments pass {x, the inputs of this level and of those above it, nearest first, the middle frame's features where
 // there is a residual, the clip}. Frames lie behind one another in x's batch.
 Tscunet::Tscunet(const TscunetOptions& options) : options_(options) {
   const int features = options.features;
-  const Step head = add_conv("m_head.0", options.channels, features, /*bias=*/false, Activation::none);
-  segments_.emplace_back([this, head](const Tensors& in) { return Tensors{head(padded_frames(in[0])), in[0]}; });
-  int frames = kWindow;
-  for (int i = 0; frames > 1; ++i) {
-    add_unet(fmt::format("m_layers.{}.", i), frames, options.residual && i == 0);
-    frames -= kFrames - 1;
-  }
+  head_ = add_conv("m_head.0", options.channels, features, /*bias=*/false, Activation::none);
+  segments_.emplace_back([this](const Tensors& in) { return Tensors{head_(padded_frames(in[0])), in[0]}; });
+  first_stage_ = segments_;
+  const Step first_head = add_unet("m_layers.0.", kWindow, options.residual);
+  first_stage_.push_back(windows_of(kFrames, first_head, /*keeps_middle=*/false));
+  constexpr std::ptrdiff_t kHeads = 2;  // the first segments, which know how many frames there are
+  first_stage_.insert(first_stage_.end(), segments_.begin() + kHeads, segments_.end());
+  const auto before = static_cast<std::ptrdiff_t>(segments_.size());
+  add_unet("m_layers.1.", kFrames, /*keeps_middle=*/false);
   if (options.residual) {
     const Step beside = add_conv("m_res.0", features, features, /*bias=*/false, Activation::none);
     segments_.emplace_back([beside](const Tensors& in) { return Tensors{in[0] + beside(in[1]), in[2]}; });
@@ -301,7 +320,22 @@ Tscunet::Tscunet(const TscunetOptions& options) : options_(options) {
   add_enlargement();
   const Step tail = add_conv("m_tail.0", features, options.channels, /*bias=*/false, Activation::none);
   segments_.emplace_back([this, tail](const Tensors& in) { return Tensors{without_margins(tail(in[0]), in[1])}; });
+  second_stage_.assign(segments_.begin() + before, segments_.end());
   if (options.sigma) add_unused_sigma();
+}
+
+std::optional<WindowStages> Tscunet::window_stages() {
+  return WindowStages{.frames = kFrames,
+                      .first = [this](const torch::Tensor& part) { return run_segments(first_stage_, part); },
+                      .second =
+                          [this](const Tensors& parts, const torch::Tensor& window) {
+                            Tensors tensors{at::stack(parts, 1).flatten(0, 1)};
+                            if (options_.residual) {
+                              tensors.push_back(head_(padded_frames(window.narrow(1, kWindow / 2, 1))));
+                            }
+                            tensors.push_back(window);
+                            return run_segments(second_stage_, std::move(tensors));
+                          }};
 }
 
 template <typename Layer>
@@ -331,19 +365,11 @@ void Tscunet::add_join(const Step& step) {
   });
 }
 
-void Tscunet::add_unet(const std::string& key, int frames, bool keeps_middle) {
+// Gives its first layer.
+Step Tscunet::add_unet(const std::string& key, int frames, bool keeps_middle) {
   const int features = options_.features;
   const Step head = add_conv(key + "m_head.0", kFrames * features, features, /*bias=*/false, Activation::none);
-  segments_.emplace_back([head, frames, keeps_middle](const Tensors& in) {
-    const torch::Tensor clip = in[0].unflatten(0, {-1, frames});
-    Tensors windows;
-    for (int i = 0; i + kFrames <= frames; ++i) windows.push_back(clip.narrow(1, i, kFrames));
-    const std::int64_t count = static_cast<std::int64_t>(windows.size());
-    Tensors out{head(at::cat(windows, 1).unflatten(1, {count, kFrames}).flatten(0, 1).flatten(1, 2))};
-    if (keeps_middle) out.push_back(clip.select(1, frames / 2));
-    out.insert(out.end(), in.begin() + 1, in.end());
-    return out;
-  });
+  segments_.push_back(windows_of(frames, head, keeps_middle));
   for (int level = 0; level + 1 < kLevels; ++level) add_down(key, level);
   add_blocks(key + "m_body", 0, kLevels - 1, /*keeps_input=*/true);
   for (int level = kLevels - 2; level >= 0; --level) add_up(key, level);
@@ -354,6 +380,7 @@ void Tscunet::add_unet(const std::string& key, int frames, bool keeps_middle) {
     out[0] = tail(in[0] + beside(in[1]));
     return out;
   });
+  return head;
 }
 
 void Tscunet::add_blocks(const std::string& key, int first_number, int level, bool keeps_input) {

@@ -95,6 +95,18 @@ TEST(Tscunet, DisturbsItselfInTraining) {
   EXPECT_TRUE(torch::equal(noisy->forward(clip), calm->forward(clip)));
 }
 
+// With a residual the contract compares them.
+TEST(Tscunet, WorksInStagesWithoutAResidual) {
+  torch::manual_seed(1);
+  const torch::NoGradGuard no_grad;
+  const auto network = make_network(tscunet_spec(1, {{"residual", "false"}}));
+  network->eval();
+  const std::optional<WindowStages> stages = network->window_stages();
+  ASSERT_TRUE(stages);
+  const torch::Tensor window = torch::rand({1, 5, 3, 8, 16});
+  EXPECT_TRUE(torch::allclose(test::through_stages(*stages, window), network->forward(window), 1e-4, 1e-5));
+}
+
 // Frames lie in the batch on the way: those of one clip do not get into another.
 TEST(Tscunet, KeepsClipsApart) {
   torch::manual_seed(1);

@@ -1,0 +1,41 @@
+#include "reelgrad/restore/staged_function.h"
+
+#include <torch/torch.h>
+
+namespace reelgrad {
+
+StagedFunction::StagedFunction(std::shared_ptr<const TileFunction> function, torch::Device device,
+                               const GraphPool& pool, const std::vector<std::int64_t>& window, PartCache& cache)
+    : cache_(cache), frames_(function->stages->frames), window_(make_input(window, function->type, device)) {
+  std::vector<std::int64_t> part = window;
+  part[1] = frames_;
+  part_ = make_input(part, function->type, device);
+  first_.emplace([function, part = part_] { return function->first(part); }, device, pool);
+  const torch::Tensor features = first_->run();
+  cache.allocate(features);
+  for (int i = 0; i < function->parts(); ++i) parts_.push_back(at::zeros_like(features));
+  second_.emplace([function, parts = parts_, window = window_] { return function->second(parts, window); }, device,
+                  pool);
+}
+
+std::vector<std::optional<NamedFrames>> StagedFunction::part_names(const std::optional<NamedFrames>& window) const {
+  std::vector<std::optional<NamedFrames>> names(parts_.size());
+  if (!window) return names;
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = window->part(static_cast<int>(i), frames_);
+  return names;
+}
+
+torch::Tensor StagedFunction::run_first(int part) {
+  part_.copy_(window_.narrow(1, part, frames_));
+  return first_->run();
+}
+
+torch::Tensor StagedFunction::run(const std::optional<NamedFrames>& name) {
+  held_.emplace(cache_, part_names(name));
+  held_->give(
+      [this](int part) { return run_first(part); },
+      [this](int part, const torch::Tensor& features) { parts_[static_cast<std::size_t>(part)].copy_(features); });
+  return second_->run();
+}
+
+}  // namespace reelgrad
