@@ -126,7 +126,7 @@ class ConvKernelsGpuTest : public testing::TestWithParam<ElementType> {
  protected:
   void SetUp() override {
     int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0 || !cuda::has_conv()) {
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0 || !cuda::has_conv(0)) {
       cudaGetLastError();
       GTEST_SKIP() << "no card of compute capability 9.0";
     }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr Activation kActivations[] = {Activation::none,       Activation::prelu,         Activation::relu,
                                        Activation::leaky_relu, Activation::leaky_relu_02, Activation::silu,
-                                       Activation::mish,       Activation::sigmoid};
+                                       Activation::mish,       Activation::gelu,          Activation::sigmoid};
 
 torch::Tensor by_torch(const torch::Tensor& input, std::span<const ConvLayer> layers) {
   torch::Tensor x = input;
@@ -43,6 +43,9 @@ torch::Tensor by_torch(const torch::Tensor& input, std::span<const ConvLayer> la
         break;
       case Activation::mish:
         x = at::mish(x);
+        break;
+      case Activation::gelu:
+        x = at::gelu(x);
         break;
       case Activation::sigmoid:
         x = at::sigmoid(x);
@@ -75,7 +78,7 @@ class Autocast {
 class ConvActGpuTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (!torch::cuda::is_available() || !cuda::has_conv()) GTEST_SKIP() << "no card of compute capability 9.0";
+    if (!torch::cuda::is_available() || !cuda::has_conv(0)) GTEST_SKIP() << "no card of compute capability 9.0";
     at::globalContext().setAllowTF32CuBLAS(false);
     at::globalContext().setAllowTF32CuDNN(false);
     torch::manual_seed(7);

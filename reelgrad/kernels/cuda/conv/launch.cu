@@ -63,9 +63,10 @@ int multiprocessors() {
 
 }  // namespace conv
 
-bool has_conv() {
-  int device = 0, major = 0, minor = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return false;
+bool has_conv(int device) {
+  constexpr int kDriver = 12030;
+  int driver = 0, major = 0, minor = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver < kDriver) return false;
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
   return major == 9 && minor == 0;

@@ -22,6 +22,10 @@ inline CUtensorMap tile_map(const ConvPicture& picture, ElementType element) {
 
 int multiprocessors();
 
+inline bool is_empty(const ConvPicture& picture) {
+  return picture.batch == 0 || picture.height == 0 || picture.width == 0;
+}
+
 // Throws unless both are at most 64.
 void require_channels(const char* what, int in, int out);
 

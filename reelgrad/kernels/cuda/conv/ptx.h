@@ -84,12 +84,14 @@ __device__ __forceinline__ void fence_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Named barriers; 0 is __syncthreads().
+// Named barriers; 0 is __syncthreads(). Whole warps come to them, whose threads may have parted before.
 __device__ __forceinline__ void sync(int barrier, int threads) {
+  __syncwarp();
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 __device__ __forceinline__ void arrive(int barrier, int threads) {
+  __syncwarp();
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "reelgrad/kernels/cuda/conv/launch.h"
+#include "reelgrad/kernels/cuda/conv/multiply.h"
 #include "reelgrad/kernels/cuda/conv/tile.h"
-#include "reelgrad/kernels/cuda/conv/wgmma.h"
 
 namespace reelgrad::cuda {
 namespace conv {
@@ -45,7 +45,7 @@ __device__ __forceinline__ float4* part_of(const GradientParams& p, int range, i
 }
 
 template <class T>
-__device__ __forceinline__ void multiply_tile(float (&d)[kSums], std::uint32_t x, std::uint32_t dz, bool add) {
+__device__ __forceinline__ void multiply_gradient(float (&d)[kSums], std::uint32_t x, std::uint32_t dz, bool add) {
   wgmma::begin();
 #pragma unroll
   for (int k = 0; k < kTileSteps; ++k)
@@ -97,11 +97,11 @@ __global__ void __launch_bounds__(kThreads, 1) gradient_kernel(const __grid_cons
       const int turn = i - begin, stage = turn % kStages;
       const std::uint32_t from = stages + stage * kStageBytes;
       ptx::barrier_wait(full + 8 * stage, turn / kStages % 2);
-      multiply_tile<T>(d, from + group * kRimRowBytes, from + kRimBuffer, add);
+      multiply_gradient<T>(d, from + group * kRimRowBytes, from + kRimBuffer, add);
       wgmma::wait<1>();  // the one before has been read
       if (turn > 0 && thread == 0) ptx::barrier_arrive(empty + 8 * ((turn - 1) % kStages));
     }
-    wgmma::wait<0>();
+    wgmma::finish(d);
     float4* const part = part_of(p, range, gradient) + group * (kSums / 4) * kWarpgroup + thread;
 #pragma unroll
     for (int j = 0; j < kSums / 4; ++j) part[j * kWarpgroup] = {d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]};
@@ -178,6 +178,7 @@ void conv_weight_gradients(ElementType element, std::span<const ConvWeightGradie
   using namespace conv;
   if (gradients.empty()) return;
   if (gradients.size() > kConvMostGradients) fail("conv_weight_gradients: too many convolutions at once");
+  const bool empty = is_empty(gradients.front().x);  // the sums of nothing are zeros
   const int count = static_cast<int>(gradients.size());
   GradientParams params{};
   params.tiles = tile_grid(gradients.front().x);
@@ -189,12 +190,14 @@ void conv_weight_gradients(ElementType element, std::span<const ConvWeightGradie
   for (int i = 0; i < count; ++i) {
     const ConvWeightGradient& g = gradients[static_cast<std::size_t>(i)];
     require_channels("conv_weight_gradients", g.x.channels, g.dz.channels);
-    params.gradient[i] = {rim_map(g.x, element), tile_map(g.dz, element)};
     add.place[i] = {g.gradient, g.out_step, g.in_step, g.tap_step, g.out, g.in, 0, 0};
+    if (empty) continue;
+    params.gradient[i] = {rim_map(g.x, element), tile_map(g.dz, element)};
     set_parts(add.place[i], i, ranges, params.tiles.count, count);
   }
-  launch(element == ElementType::f16 ? gradient_kernel<__half> : gradient_kernel<__nv_bfloat16>,
-         "conv_weight_gradients", dim3(static_cast<unsigned>(ranges)), kThreads, kSharedBytes, params, stream);
+  const auto kernel =
+      with_type(element, [](auto type) { return gradient_kernel<typename decltype(type)::type>; });
+  launch(kernel, "conv_weight_gradients", dim3(static_cast<unsigned>(ranges)), kThreads, kSharedBytes, params, stream);
   launch(add_kernel, "conv_weight_gradients", dim3(kPartUnits / 32, static_cast<unsigned>(count)), kAddThreads, 0, add,
          stream);
 }
