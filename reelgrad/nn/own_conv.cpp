@@ -20,15 +20,30 @@ namespace reelgrad {
 namespace own {
 namespace {
 
-bool turned_off() {
-  static const bool off = [] {
+enum class Choice { own, by_warps, torchs };
+
+Choice choice() {
+  static const Choice chosen = [] {
     const char* set = std::getenv("REELGRAD_CONV");
-    const std::string_view choice = set == nullptr || *set == '\0' ? "own" : set;
-    if (choice != "own" && choice != "aten" && choice != "cudnn")
-      fail_usage("REELGRAD_CONV: unknown \"" + std::string(choice) + "\" (known: own, aten, cudnn)");
-    return choice != "own";
+    const std::string_view name = set == nullptr || *set == '\0' ? "own" : set;
+    if (name == "own") return Choice::own;
+    if (name == "own80") return Choice::by_warps;
+    if (name == "aten" || name == "cudnn") return Choice::torchs;
+    fail_usage("REELGRAD_CONV: unknown \"" + std::string(name) + "\" (known: own, own80, aten, cudnn)");
   }();
-  return off;
+  return chosen;
+}
+
+bool card_has_them(torch::Device device) {
+  switch (choice()) {
+    case Choice::own:
+      return cuda::has_conv(device.index());
+    case Choice::by_warps:
+      return cuda::warp::has_conv(device.index());
+    case Choice::torchs:
+      return false;
+  }
+  return false;
 }
 
 torch::ScalarType compute_type(const torch::Tensor& input) {
@@ -77,7 +92,7 @@ bool takes_end(const torch::Tensor& input, const ConvLayer& last, const OwnConvE
     return is_readable(end.residual, input.device()) && end.residual.scalar_type() == type &&
            has_size(end.residual, input, out);
   const std::int64_t squared = std::int64_t{end.scale} * end.scale;
-  return out <= kConvMostShuffled && last.weight.size(1) <= kConvBlock && out % squared == 0 &&
+  return choice() == Choice::own && out <= kConvMostShuffled && last.weight.size(1) <= kConvBlock && out % squared == 0 &&
          is_readable(end.picture, input.device()) && has_size(end.picture, input, out / squared);
 }
 
@@ -177,10 +192,10 @@ class OwnConv : public torch::autograd::Function<OwnConv> {
 
 std::size_t own_conv_takes(const torch::Tensor& input, std::span<const ConvLayer> layers, const OwnConvEnd& end) {
   using namespace own;
-  if (!input.is_cuda() || turned_off() || input.dim() != 4 || input.numel() == 0 || layers.empty()) return 0;
+  if (!input.is_cuda() || input.dim() != 4 || input.numel() == 0 || layers.empty()) return 0;
   const torch::ScalarType type = compute_type(input);
   if (type != torch::kHalf && type != torch::kBFloat16) return 0;
-  if (!is_readable(input, input.device()) || !cuda::has_conv(input.device().index())) return 0;
+  if (!is_readable(input, input.device()) || !card_has_them(input.device())) return 0;
   std::size_t taken = 0;
   std::int64_t in = input.size(1);
   for (; taken < layers.size() && takes_layer(layers[taken], in, input.device()); ++taken)
@@ -193,6 +208,7 @@ torch::Tensor own_conv(const torch::Tensor& input, std::span<const ConvLayer> la
   using namespace own;
   auto row = c10::make_intrusive<Row>();
   row->type = compute_type(input);
+  row->by_warps = choice() == Choice::by_warps;
   row->gradients = differentiated(input, layers, end);
   Arguments arguments{input, {}, {}};
   if (end.picture.defined()) {
@@ -215,7 +231,7 @@ torch::Tensor own_conv(const torch::Tensor& input, std::span<const ConvLayer> la
 }
 
 void require_known_conv_choice() {
-  own::turned_off();
+  own::choice();
 }
 
 }  // namespace reelgrad

@@ -112,18 +112,17 @@ torch::Tensor Backward::through_activation(std::size_t i, const torch::Tensor& d
 // To the gradient of its input: the forward kernels' work with the weights turned round.
 torch::Tensor Backward::through_convolution(std::size_t i, const torch::Tensor& dz) const {
   torch::Tensor dx = new_picture(kept_.input, row_.layers[i].in, row_.type);
-  cuda::conv3x3({.element = row_.element(),
+  row_.convolve({.element = row_.element(),
                  .x = picture_of(dz),
                  .packed = kept_.packed[i].const_data_ptr(),
-                 .y = picture_of(dx)},
-                stream());
+                 .y = picture_of(dx)});
   return dx;
 }
 
-// From what layer i's convolution gave to what the activation of the one below took: at once up to 64 channels.
+// From what layer i's convolution gave to what the activation of the one below took: on Hopper at once up to 64 channels.
 torch::Tensor Backward::to_layer_below(std::size_t i, const torch::Tensor& dz) {
   const Row::Layer& below = row_.layers[i - 1];
-  if (row_.layers[i].out > kConvBlock || below.out > kConvBlock) {
+  if (row_.by_warps || row_.layers[i].out > kConvBlock || below.out > kConvBlock) {
     const torch::Tensor dy = through_convolution(i, dz);
     const bool nothing_left = below.activation == ConvActivation::none && !wants_sums(i - 1);
     return nothing_left ? dy : through_activation(i - 1, dy, /*factor=*/1);
@@ -168,8 +167,8 @@ void Backward::make_waiting() {
     const torch::Tensor workspace =
         at::empty({static_cast<std::int64_t>(cuda::weight_gradient_bytes(count))},
                   kept_.input.options().dtype(torch::kByte).memory_format(std::nullopt));
-    cuda::conv_weight_gradients(row_.element(), std::span(gradients).subspan(i, count), workspace.data_ptr(),
-                                stream());
+    const auto make = row_.by_warps ? cuda::warp::conv_weight_gradients : cuda::conv_weight_gradients;
+    make(row_.element(), std::span(gradients).subspan(i, count), workspace.data_ptr(), stream());
   }
   waiting_.clear();
 }

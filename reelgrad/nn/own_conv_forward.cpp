@@ -18,7 +18,7 @@ torch::Tensor Forward::run(const torch::Tensor& input, const torch::Tensor& adde
 
 // By the kernel of few output channels.
 bool Forward::shuffled(std::size_t i) const {
-  if (i + 1 < row_.layers.size() || row_.end == Row::End::added) return false;
+  if (row_.by_warps || i + 1 < row_.layers.size() || row_.end == Row::End::added) return false;
   if (row_.end == Row::End::shuffled) return true;
   const Row::Layer& layer = row_.layers[i];
   return layer.out % kConvUnit != 0 && layer.out <= kConvMostShuffled && layer.in <= kConvBlock &&
@@ -66,15 +66,14 @@ torch::Tensor Forward::run_layer(std::size_t i, const torch::Tensor& x, const to
   torch::Tensor z =
       row_.gradients && layer.keeps_argument ? new_picture(x, layer.out, row_.type) : torch::Tensor();
   const torch::Tensor residual = last && row_.end == Row::End::added ? taken(added) : torch::Tensor();
-  cuda::conv3x3({.element = row_.element(),
+  row_.convolve({.element = row_.element(),
                  .x = picture_of(x),
                  .packed = packed_[i].const_data_ptr(),
                  .activation = layer.activation,
                  .y = picture_of(y),
                  .z = picture_of(z),
                  .residual = picture_of(residual),
-                 .factor = row_.factor},
-                stream());
+                 .factor = row_.factor});
   const bool told_by_result = layer.activation != ConvActivation::none && !layer.keeps_argument;
   keep(last ? torch::Tensor() : y, told_by_result ? y : z, i);
   return y;

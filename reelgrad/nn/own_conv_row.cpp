@@ -112,6 +112,10 @@ Row::Layer layer_of(const ConvLayer& layer) {
   return known;
 }
 
+void Row::convolve(const ConvForward& conv) const {
+  (by_warps ? cuda::warp::conv3x3 : cuda::conv3x3)(conv, stream());
+}
+
 Parameters parameters_of(const Tensors& list, std::size_t layer) {
   return {list[3 * layer], list[3 * layer + 1], list[3 * layer + 2]};
 }

@@ -46,6 +46,7 @@ struct Row : torch::CustomClassHolder {
   std::vector<Layer> layers;
   torch::ScalarType type = torch::kHalf;
   End end = End::none;
+  bool by_warps = false;  // cuda::warp's kernels
   int scale = 1;     // of the shuffle
   float factor = 1;  // of what is added to
   bool gradients = false;
@@ -54,6 +55,7 @@ struct Row : torch::CustomClassHolder {
   bool adds() const { return end != End::none; }
 
   ElementType element() const { return element_of(type); }
+  void convolve(const ConvForward& conv) const;  // on the current stream
 };
 
 using RowPtr = c10::intrusive_ptr<Row>;

@@ -9,7 +9,6 @@ namespace conv {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPixelUnits = kPixelBytes / 16;
 
 struct PackParams {
   ConvPacking job[kConvMostPackings];
