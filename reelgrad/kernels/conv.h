@@ -191,8 +191,9 @@ std::size_t weight_gradient_bytes(std::size_t gradients);
 void conv_weight_gradients(ElementType element, std::span<const ConvWeightGradient> gradients, void* workspace,
                            CUstream_st* stream);
 
-// The same by other means, for cards from compute capability 8.0 on; the rest of the work is done by the functions above,
-// which run there too: pack_weights(), take_channels(), conv_top_gradient(), conv_add_sums(), weight_gradient_bytes().
+// The same by other means, for cards from compute capability 8.0 on; the rest of the work is done by the functions
+// above, which run there too: pack_weights(), take_channels(), conv_top_gradient(), conv_add_sums(),
+// weight_gradient_bytes().
 namespace warp {
 
 bool has_conv(int device);  // of these, and with a driver of CUDA 12.3 or later

@@ -9,8 +9,8 @@
 
 namespace reelgrad::cuda::conv {
 
-constexpr int kPartRows3 = 3, kPartGroups = 3 * kConvBlock / 8, kGroupUnits = 128;
-constexpr int kPartUnits = kPartRows3 * kPartGroups * kGroupUnits;  // float4 in a part
+constexpr int kRowsOfTaps = 3, kPartGroups = 3 * kConvBlock / 8, kGroupUnits = 128;
+constexpr int kPartUnits = kRowsOfTaps * kPartGroups * kGroupUnits;  // float4 in a part
 constexpr std::size_t kPartBytes = std::size_t{kPartUnits} * sizeof(float4);
 
 // The first of range i's tiles, all gradients' tiles counted through.

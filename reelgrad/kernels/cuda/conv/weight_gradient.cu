@@ -19,6 +19,7 @@ constexpr int kThreads = (1 + kRows) * kWarpgroup;
 constexpr int kStageBytes = kRimBuffer + kTileBytes;
 constexpr int kSharedBytes = kSwizzleBytes + kStages * kStageBytes + 64;
 constexpr int kStepRows = 2, kTileSteps = kTileHeight / kStepRows;  // 16 pixels an instruction
+constexpr int kSums = 3 * kConvBlock / 2;  // of a thread: 64 × 192 of a warpgroup
 
 struct Gradient {
   CUtensorMap x, dz;
