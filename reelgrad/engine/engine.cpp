@@ -10,26 +10,36 @@
 #include "reelgrad/engine/network_timing.h"
 #include "reelgrad/engine/restore_session.h"
 #include "reelgrad/engine/train_session.h"
+#include "reelgrad/nn/own_conv.h"
 
 namespace reelgrad {
 namespace {
 
+// For what runs networks: a setting that nothing knows is refused before anything is read or written.
+template <class Work>
+Status with_networks(const Work& work) {
+  return guarded([&] {
+    require_known_conv_choice();
+    work();
+  });
+}
+
 class TorchEngine : public Engine {
  public:
   Status train(const TrainRequest& request, Observer& observer, TrainResult& result) override {
-    return guarded([&] { train_session(request, observer, result); });
+    return with_networks([&] { train_session(request, observer, result); });
   }
   Status open_restorer(const RestoreRequest& request, std::unique_ptr<RestorerSession>& session) override {
-    return guarded([&] { session = open_restore_session(request); });
+    return with_networks([&] { session = open_restore_session(request); });
   }
   Status open_meter(const std::string& device, std::unique_ptr<MeterSession>& meter) override {
     return guarded([&] { meter = open_meter_session(device); });
   }
   Status validate(const ValidateRequest& request, Observer& observer, ValidateResult& result) override {
-    return guarded([&] { validate_session(request, observer, result); });
+    return with_networks([&] { validate_session(request, observer, result); });
   }
   Status preview(const PreviewRequest& request, Observer& observer) override {
-    return guarded([&] { preview_session(request, observer); });
+    return with_networks([&] { preview_session(request, observer); });
   }
   Status inspect_model(const std::filesystem::path& model, InspectResult& result) override {
     return guarded([&] { result.json = reelgrad::inspect_model(model); });
@@ -45,10 +55,10 @@ class TorchEngine : public Engine {
     return guarded([&] { figures = reelgrad::try_card(uuid); });
   }
   Status time_network(const TimingRequest& request, TimingResult& result) override {
-    return guarded([&] { result = reelgrad::time_network(request); });
+    return with_networks([&] { result = reelgrad::time_network(request); });
   }
   Status time_convolutions(const std::string& device, std::vector<ConvTiming>& timings) override {
-    return guarded([&] { timings = reelgrad::time_convolutions(device); });
+    return with_networks([&] { timings = reelgrad::time_convolutions(device); });
   }
 };
 

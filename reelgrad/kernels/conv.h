@@ -2,7 +2,8 @@
 // around the picture. docs/kernels.md describes the kernels.
 //
 // cuda/ is for compute capability 9.0: 16-bit elements, sums in float32, asynchronous on the stream, nothing allocated,
-// no result through the host: it can be captured in a CUDA graph. Every sum is made in the same order each time.
+// no result through the host: it can be captured in a CUDA graph. Every sum is made in the same order each time. Of a
+// batch of nothing, nothing is written, and sums are zeros.
 // cpu/ is the reference: float32 pictures without gaps, sums in double.
 #pragma once
 #include <cstddef>
@@ -19,7 +20,7 @@ namespace reelgrad {
 enum class ConvActivation { none, relu, slope, silu, mish, gelu, sigmoid };  // slope: v > 0 ? v : slope * v
 
 // `channels` of a picture [N, H, W, C] whose elements lie together; the steps in elements. In cuda/ the data and the
-// steps are multiples of 16 bytes.
+// steps are multiples of 16 bytes; channels need not be.
 struct ConvPicture {
   void* data = nullptr;
   int batch = 0, height = 0, width = 0, channels = 0;
@@ -59,6 +60,7 @@ ConvWeights backward_weights(const ConvWeights& forward, const ConvVector& below
 // Output channels a block: 64 where they are channels of a picture, for conv3x3() and conv3x3_backward(); for
 // conv3x3_shuffled() the next of 16, 32 and 48.
 constexpr int kConvBlock = 64;
+constexpr int kConvUnit = 8;  // channels that are moved together: 16 bytes
 REELGRAD_HD constexpr int conv_block_of_shuffled(int out) {
   return out <= 16 ? 16 : out <= 32 ? 32 : 48;
 }
@@ -82,6 +84,7 @@ struct ConvPacking {
 
 constexpr std::size_t kConvMostPackings = 40;  // a launch
 constexpr int kConvMostIn = 192;               // input channels of conv3x3(); the others take 64
+constexpr int kConvMostOut = 192;              // its output channels, as far as it is tested
 
 struct ConvForward {
   ElementType element = ElementType::bf16;  // f16 or bf16: of pictures and packed weights
@@ -90,6 +93,9 @@ struct ConvForward {
   ConvActivation activation = ConvActivation::none;
   ConvPicture y;
   ConvPicture z;  // data null, or what the activation takes, as the backward pass wants it
+  // Data null, or, without an activation: y is residual + factor * (what the convolution gives).
+  ConvPicture residual;
+  float factor = 1;
 };
 
 // y of s² values for each channel: (c * s + i) * s + j is put to channel c of pixel (s * row + i, s * column + j), plus
@@ -115,11 +121,13 @@ struct ConvBackward {
 };
 
 // Where gradients enter: `dy` of what the activation gave (put to pixels as ConvShuffled's y for scale > 1) -> `dz` of
-// what it took, `z`, with zeros up to dz.channels. Without z there is no activation. At most 64 channels.
+// what it took, `z`, with zeros up to dz.channels, a multiple of 8 as z has them in memory. Without z there is no
+// activation. At most 64 channels.
 struct ConvTopGradient {
   ElementType element = ElementType::bf16;
   ConvTensor dy;
   int channels = 0, scale = 1;
+  float factor = 1;  // of all gradients
   ConvActivation activation = ConvActivation::none;
   ConvVector slope;
   ConvPicture z, dz;
@@ -160,14 +168,14 @@ void conv_weight_gradient(const ConvWeightGradient& gradient);
 
 namespace cuda {
 
-// Whether the card at hand has these kernels.
-bool has_conv();
+// Whether these kernels run on a card: of compute capability 9.0, with a driver of CUDA 12.3 or later. That one takes
+// more than 4 KB of kernel parameters (12.1), and captures launches that overlap (12.3).
+bool has_conv(int device);
 
 void pack_weights(ElementType element, std::span<const ConvPacking> packings, CUstream_st* stream);
 
-// Channels of `from` with its pixels put together, and zeros up to `to.channels`; scale > 1 undoes ConvShuffled's
-// shuffle: channel (c * s + i) * s + j from channel c of pixel (s * row + i, s * column + j).
-void take_channels(const ConvTensor& from, int channels, int scale, ElementType element, const ConvPicture& to,
+// Channels of `from`, put together pixel by pixel, and zeros up to `to.channels`, a multiple of 8.
+void take_channels(const ConvTensor& from, int channels, ElementType element, const ConvPicture& to,
                    CUstream_st* stream);
 
 void conv3x3(const ConvForward& conv, CUstream_st* stream);
@@ -183,5 +191,16 @@ std::size_t weight_gradient_bytes(std::size_t gradients);
 void conv_weight_gradients(ElementType element, std::span<const ConvWeightGradient> gradients, void* workspace,
                            CUstream_st* stream);
 
+// The same by other means, for cards from compute capability 8.0 on; the rest of the work is done by the functions
+// above, which run there too: pack_weights(), take_channels(), conv_top_gradient(), conv_add_sums(),
+// weight_gradient_bytes().
+namespace warp {
+
+bool has_conv(int device);  // of these, and with a driver of CUDA 12.3 or later
+void conv3x3(const ConvForward& conv, CUstream_st* stream);
+void conv_weight_gradients(ElementType element, std::span<const ConvWeightGradient> gradients, void* workspace,
+                           CUstream_st* stream);
+
+}  // namespace warp
 }  // namespace cuda
 }  // namespace reelgrad

@@ -126,7 +126,7 @@ class ConvKernelsGpuTest : public testing::TestWithParam<ElementType> {
  protected:
   void SetUp() override {
     int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0 || !cuda::has_conv()) {
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0 || !cuda::has_conv(0)) {
       cudaGetLastError();
       GTEST_SKIP() << "no card of compute capability 9.0";
     }
@@ -247,6 +247,56 @@ TEST_P(ConvKernelsGpuTest, ThereAndBack) {
     EXPECT_LE(relative(gradient.read<float>(), reference), 1e-4);
     workspace.read<float>();
   }
+}
+
+TEST_P(ConvKernelsGpuTest, ResidualAdded) {
+  for (int round = 0; round < 30; ++round) {
+    const int n = one_of({1, 2}), h = one_of({1, 7, 33, 130}), w = one_of({1, 8, 19});
+    const int in = one_of({8, 52, 64, 160}), out = one_of({16, 24, 64, 96});
+    SCOPED_TRACE(testing::Message() << n << " × " << h << " × " << w << ", " << in << " to " << out);
+    Picture x(element(), n, h, w, (in + kConvUnit - 1) / kConvUnit * kConvUnit), y(element(), n, h, w, out),
+        residual(element(), n, h, w, out);
+    for (Picture* p : {&x, &residual}) p->fill(random_);
+    x.card.channels = in;  // what lies beyond must not matter
+    const ConvWeights host = weights(out, in);
+    const auto bytes = packed(on_card(host), kConvBlock);
+    cuda::conv3x3({.element = element(),
+                   .x = x.card,
+                   .packed = bytes->data(),
+                   .y = y.card,
+                   .residual = residual.card,
+                   .factor = 0.2F},
+                  nullptr);
+    cpu::conv3x3(host, x.host, ConvActivation::none, y.host, {});
+    for (std::size_t i = 0; i < y.values.size(); ++i) y.values[i] = residual.values[i] + 0.2F * y.values[i];
+    EXPECT_LE(relative(y.read(), y.values), half_unit(element()));
+    residual.read();
+  }
+}
+
+// No pixel, no sum: vectors of zeros, nothing written elsewhere.
+TEST_P(ConvKernelsGpuTest, BatchOfNothing) {
+  constexpr int kChannels = 64;
+  const ConvPicture none = dense(nullptr, 0, 20, 30, kChannels);
+  const ConvWeights host = weights(kChannels, kChannels);
+  const auto bytes = packed(on_card(host), kConvBlock);
+  EXPECT_NO_THROW(cuda::conv3x3({.element = element(), .x = none, .packed = bytes->data(), .y = none}, nullptr));
+  EXPECT_NO_THROW(
+      cuda::conv3x3_shuffled({.element = element(), .x = none, .packed = bytes->data(), .out = 12}, nullptr));
+  EXPECT_NO_THROW(cuda::conv3x3_backward(
+      {.element = element(), .dz = none, .packed = bytes->data(), .dz_below = none}, nullptr));
+  GuardedBytes gradient(weight_.size() * sizeof(float)), workspace(cuda::weight_gradient_bytes(1));
+  const ConvWeightGradient job{
+      none, none, kChannels, kChannels, reinterpret_cast<float*>(gradient.data()), kChannels * 9, 9, 1};
+  cuda::conv_weight_gradients(element(), {&job, 1}, workspace.data(), nullptr);
+  EXPECT_EQ(gradient.read<float>(), std::vector<float>(weight_.size()));
+
+  GuardedBytes sums(std::size_t{kConvTopSumRows} * kConvSumRow * sizeof(float)), bias(kChannels * sizeof(float));
+  auto* const rows = reinterpret_cast<float*>(sums.data());
+  cuda::conv_top_gradient({.element = element(), .channels = kChannels, .dz = none, .sums = rows}, nullptr);
+  const ConvSums all{rows, kConvTopSumRows, kChannels, reinterpret_cast<float*>(bias.data()), nullptr, 0};
+  cuda::conv_add_sums({&all, 1}, nullptr);
+  EXPECT_EQ(bias.read<float>(), std::vector<float>(kChannels));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, ConvKernelsGpuTest, testing::Values(ElementType::f16, ElementType::bf16),

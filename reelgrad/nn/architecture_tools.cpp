@@ -75,6 +75,11 @@ torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::nn::Conv2d& c
   return conv3x3_act(input, conv->weight, conv->bias, activation);
 }
 
+torch::Tensor conv3x3_add(const torch::Tensor& input, const torch::nn::Conv2d& conv, const torch::Tensor& residual,
+                          double factor) {
+  return conv3x3_add(input, conv->weight, conv->bias, residual, factor);
+}
+
 // Nothing is copied from the host, so that it may be captured.
 torch::Tensor mean_colour(const torch::Tensor& like) {
   constexpr std::array<double, 3> kMean{0.4488, 0.4371, 0.4040};

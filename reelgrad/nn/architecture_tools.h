@@ -38,6 +38,8 @@ torch::nn::Conv2d same_conv(int in, int out, int kernel = 3, bool bias = true);
 
 // A 3×3 one of them with what follows it.
 torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::nn::Conv2d& conv, Activation activation);
+torch::Tensor conv3x3_add(const torch::Tensor& input, const torch::nn::Conv2d& conv, const torch::Tensor& residual,
+                          double factor = 1);
 
 // [1, 3, 1, 1], the mean colour of DIV2K, which several networks take from their input; of `like`'s type and device.
 torch::Tensor mean_colour(const torch::Tensor& like);

@@ -4,6 +4,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 
+#include <algorithm>
+
 #include "reelgrad/base/error.h"
 #include "reelgrad/kernels/prelu.h"
 #include "reelgrad/nn/architecture_tools.h"
@@ -51,27 +53,27 @@ torch::Tensor activated(const torch::Tensor& z, const ConvLayer& layer) {
       return at::silu(z);
     case Activation::mish:
       return at::mish(z);
+    case Activation::gelu:
+      return at::gelu(z);
     case Activation::sigmoid:
       return at::sigmoid(z);
   }
   fail("unknown activation");
 }
 
-torch::Tensor row_by_torch(torch::Tensor x, std::span<const ConvLayer> layers) {
-  for (const ConvLayer& layer : layers)
-    x = activated(at::conv2d(x, layer.weight, layer.bias, /*stride=*/1, /*padding=*/1), layer);
-  return x;
+torch::Tensor by_torch(const torch::Tensor& x, const ConvLayer& layer) {
+  return activated(at::conv2d(x, layer.weight, layer.bias, /*stride=*/1, /*padding=*/1), layer);
 }
 
 // Gradients of a row and of its layers differ in their last bits. Deterministic training promises the same whether
 // layers are run again (checkpointing) or not, so there a row is its layers.
-bool one_by_one(std::span<const ConvLayer> layers) {
-  return layers.size() > 1 && at::globalContext().deterministicAlgorithms();
+bool one_by_one() {
+  return at::globalContext().deterministicAlgorithms();
 }
 
-torch::Tensor all_but_last(torch::Tensor x, std::span<const ConvLayer> layers) {
-  for (const ConvLayer& layer : layers.first(layers.size() - 1)) x = conv3x3_row(x, {&layer, 1});
-  return x;
+// Of the first layers, which our kernels take as one; 0: torch's turn.
+std::size_t taken_together(const torch::Tensor& x, std::span<const ConvLayer> layers) {
+  return own_conv_takes(x, one_by_one() ? layers.first(1) : layers);
 }
 
 }  // namespace
@@ -82,19 +84,34 @@ torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::Tensor& weigh
   return conv3x3_row(input, {&layer, 1});
 }
 
+torch::Tensor conv3x3_add(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
+                          const torch::Tensor& residual, double factor) {
+  const ConvLayer layer{weight, bias};
+  const OwnConvEnd end{.residual = residual, .factor = factor};
+  if (own_conv_takes(input, {&layer, 1}, end) == 1) return own_conv(input, {&layer, 1}, end);
+  return at::add(residual, conv3x3_row(input, {&layer, 1}), factor);
+}
+
 torch::Tensor conv3x3_row(const torch::Tensor& input, std::span<const ConvLayer> layers) {
-  if (one_by_one(layers)) return conv3x3_row(all_but_last(input, layers), layers.last(1));
-  if (own_conv_takes(input, layers)) return own_conv(input, layers);
-  return row_by_torch(input, layers);
+  torch::Tensor x = input;
+  while (!layers.empty()) {
+    const std::size_t ours = taken_together(x, layers);
+    x = ours > 0 ? own_conv(x, layers.first(ours)) : by_torch(x, layers.front());
+    layers = layers.subspan(std::max<std::size_t>(ours, 1));
+  }
+  return x;
 }
 
 torch::Tensor conv3x3_row_shuffled(const torch::Tensor& input, std::span<const ConvLayer> layers,
                                    const torch::Tensor& picture, int scale) {
-  if (one_by_one(layers)) return conv3x3_row_shuffled(all_but_last(input, layers), layers.last(1), picture, scale);
-  const torch::Tensor& last = layers.back().weight;
-  const bool fits = last.size(0) <= kOwnConvMostShuffled && last.size(1) <= kOwnConvMostShuffledIn;
-  if (fits && own_conv_takes(input, layers)) return own_conv(input, layers, {.picture = picture, .scale = scale});
-  return at::pixel_shuffle(add_repeated(row_by_torch(input, layers), picture), scale);
+  const OwnConvEnd end{.picture = picture, .scale = scale};
+  const bool together = layers.size() == 1 || !one_by_one();
+  if (together && own_conv_takes(input, layers, end) == layers.size()) return own_conv(input, layers, end);
+  if (layers.size() > 1) {
+    const torch::Tensor x = conv3x3_row(input, layers.first(layers.size() - 1));
+    return conv3x3_row_shuffled(x, layers.last(1), picture, scale);
+  }
+  return at::pixel_shuffle(add_repeated(conv3x3_row(input, layers), picture), scale);
 }
 
 }  // namespace reelgrad

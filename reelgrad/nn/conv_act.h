@@ -8,7 +8,7 @@
 namespace reelgrad {
 
 // leaky_relu: slope 0.1; leaky_relu_02: slope 0.2.
-enum class Activation { none, prelu, relu, leaky_relu, leaky_relu_02, silu, mish, sigmoid };
+enum class Activation { none, prelu, relu, leaky_relu, leaky_relu_02, silu, mish, gelu, sigmoid };
 
 // `weight` [O, I, 3, 3], `bias` [O] or undefined; `slope` [O] or [1] for prelu, else undefined.
 struct ConvLayer {
@@ -21,6 +21,10 @@ struct ConvLayer {
 // where our kernels run).
 torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
                           Activation activation, const torch::Tensor& slope = {});
+
+// Without activation: residual + factor * convolution. `residual` [N, O, H, W].
+torch::Tensor conv3x3_add(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
+                          const torch::Tensor& residual, double factor = 1);
 
 // One after another, with fewer passes over memory on the way back: what goes forward has the same bits, and in
 // deterministic mode gradients have them too (the layers are then run by themselves).

@@ -6,27 +6,46 @@ namespace reelgrad::own {
 
 class Backward {
  public:
-  // Refers to both.
-  Backward(const Row& row, const Kept& kept) : row_(row), kept_(kept) {}
+  // Refers to all. `wanted`: the parameters (three a layer) whose gradients are wanted, the others undefined.
+  Backward(const Row& row, const Kept& kept, const Tensors& wanted, bool of_input);
 
-  // Gradients of the input (undefined unless wanted) and of each layer's weight, bias and slope (float32, laid out as
-  // they are), in this order.
-  Tensors run(const torch::Tensor& dy, const Tensors& parameters, bool of_input);
+  // From the gradient of the row's result. Once.
+  void run(const torch::Tensor& dy);
+
+  // Undefined unless wanted.
+  const torch::Tensor& of_input() const { return of_input_; }
+  const Tensors& of_parameters() const { return of_parameters_; }  // float32, laid out as the parameters are
 
  private:
-  torch::Tensor new_sums(int rows);
-  torch::Tensor enter(const torch::Tensor& dy);
-  torch::Tensor through(std::size_t i, const torch::Tensor& dz);
-  torch::Tensor input_gradient(const torch::Tensor& dz) const;
+  // Sums over pixels of 64 channels' gradients.
+  struct Sums {
+    std::size_t layer = 0;
+    int block = 0;
+    torch::Tensor rows;
+  };
+
+  bool wants_sums(std::size_t layer) const;
+  float* new_sums(std::size_t layer, int block, int rows);
+  torch::Tensor through_activation(std::size_t i, const torch::Tensor& dy, float factor);
+  torch::Tensor through_convolution(std::size_t i, const torch::Tensor& dz) const;
+  torch::Tensor to_layer_below(std::size_t i, const torch::Tensor& dz);
   bool enough_wait() const;
-  void make_waiting(std::size_t first);
+  void make_waiting();
+  void add_weight_gradients(std::size_t i, const torch::Tensor& dz, std::vector<ConvWeightGradient>& gradients);
   void add_sums();
 
   const Row& row_;
   const Kept& kept_;
-  Tensors waiting_;  // dz of layers, from one down, whose weights' gradients are still to be made
-  Tensors sums_;     // from the last layer down
-  Tensors results_;
+  bool wants_input_;
+  std::size_t lowest_ = 0;  // layer that has to be reached
+  Tensors of_parameters_;
+  torch::Tensor of_input_;
+  struct Waiting {
+    std::size_t layer = 0;
+    torch::Tensor dz;
+  };
+  std::vector<Waiting> waiting_;  // whose weights' gradients are still to be made
+  std::vector<Sums> sums_;
 };
 
 }  // namespace reelgrad::own

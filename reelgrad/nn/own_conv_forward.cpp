@@ -8,22 +8,27 @@
 
 namespace reelgrad::own {
 
-torch::Tensor Forward::run(const torch::Tensor& input, const torch::Tensor& picture) {
+torch::Tensor Forward::run(const torch::Tensor& input, const torch::Tensor& added) {
   const c10::cuda::CUDAGuard guard(input.device());
   pack(input);
   torch::Tensor x = kept_.input = taken(input);
-  for (std::size_t i = 0; i < row_.layers.size(); ++i) x = run_layer(i, x, picture);
+  for (std::size_t i = 0; i < row_.layers.size(); ++i) x = run_layer(i, x, added);
   return x;
 }
 
+// By the kernel of few output channels.
 bool Forward::shuffled(std::size_t i) const {
-  return i + 1 == row_.layers.size() && (row_.scale > 0 || row_.layers[i].out % kUnit != 0);
+  if (row_.by_warps || i + 1 < row_.layers.size() || row_.end == Row::End::added) return false;
+  if (row_.end == Row::End::shuffled) return true;
+  const Row::Layer& layer = row_.layers[i];
+  return layer.out % kConvUnit != 0 && layer.out <= kConvMostShuffled && layer.in <= kConvBlock &&
+         layer.activation == ConvActivation::none;
 }
 
-torch::Tensor Forward::taken(const torch::Tensor& input) const {
-  if (is_picture(input, row_.type)) return input;
-  torch::Tensor x = new_picture(input, rounded_up(input.size(1), kUnit), row_.type);
-  cuda::take_channels(tensor_of(input), static_cast<int>(input.size(1)), 1, row_.element(), picture_of(x), stream());
+torch::Tensor Forward::taken(const torch::Tensor& t) const {
+  if (is_picture(t, row_.type)) return t;
+  torch::Tensor x = new_picture(t, t.size(1), row_.type);
+  cuda::take_channels(tensor_of(t), static_cast<int>(t.size(1)), row_.element(), padded_picture_of(x), stream());
   return x;
 }
 
@@ -50,34 +55,37 @@ void Forward::pack(const torch::Tensor& like) {
   }
 }
 
-torch::Tensor Forward::run_layer(std::size_t i, const torch::Tensor& x, const torch::Tensor& picture) {
+torch::Tensor Forward::run_layer(std::size_t i, const torch::Tensor& x, const torch::Tensor& added) {
   const Row::Layer& layer = row_.layers[i];
   const bool last = i + 1 == row_.layers.size();
   if (shuffled(i)) {
     keep({}, {}, i);
-    return run_shuffled(i, x, picture);
+    return run_shuffled(i, x, added);
   }
   torch::Tensor y = new_picture(x, layer.out, row_.type);
-  torch::Tensor z = row_.gradients && layer.keeps_argument ? at::empty_like(y) : torch::Tensor();
-  cuda::conv3x3({.element = row_.element(),
+  torch::Tensor z =
+      row_.gradients && layer.keeps_argument ? new_picture(x, layer.out, row_.type) : torch::Tensor();
+  const torch::Tensor residual = last && row_.end == Row::End::added ? taken(added) : torch::Tensor();
+  row_.convolve({.element = row_.element(),
                  .x = picture_of(x),
                  .packed = packed_[i].const_data_ptr(),
                  .activation = layer.activation,
                  .y = picture_of(y),
-                 .z = picture_of(z)},
-                stream());
+                 .z = picture_of(z),
+                 .residual = picture_of(residual),
+                 .factor = row_.factor});
   const bool told_by_result = layer.activation != ConvActivation::none && !layer.keeps_argument;
   keep(last ? torch::Tensor() : y, told_by_result ? y : z, i);
   return y;
 }
 
 torch::Tensor Forward::run_shuffled(std::size_t i, const torch::Tensor& x, const torch::Tensor& picture) const {
-  const int out = row_.layers[i].out, scale = std::max(row_.scale, 1);
-  const bool ends = row_.scale > 0;
+  const int out = row_.layers[i].out, scale = row_.scale;
   torch::Tensor y =
-      ends ? at::empty({x.size(0), out / (scale * scale), x.size(2) * scale, x.size(3) * scale},
-                       x.options().dtype(at::result_type(x, picture)).memory_format(torch::MemoryFormat::Contiguous))
-           : new_picture(x, out, row_.type);
+      picture.defined()
+          ? at::empty({x.size(0), out / (scale * scale), x.size(2) * scale, x.size(3) * scale},
+                      x.options().dtype(at::result_type(x, picture)).memory_format(torch::MemoryFormat::Contiguous))
+          : new_picture(x, out, row_.type);
   cuda::conv3x3_shuffled({.element = row_.element(),
                           .x = picture_of(x),
                           .packed = packed_[i].const_data_ptr(),

@@ -11,8 +11,8 @@ class Forward {
   // Refers to both.
   Forward(const Row& row, const Tensors& parameters) : row_(row), parameters_(parameters) {}
 
-  // `picture`: of the end, undefined where there is none.
-  torch::Tensor run(const torch::Tensor& input, const torch::Tensor& picture);
+  // `added`: at the end, undefined where nothing is.
+  torch::Tensor run(const torch::Tensor& input, const torch::Tensor& added);
 
   // Of a row with gradients, after run().
   Kept take_kept() { return std::move(kept_); }
@@ -21,7 +21,7 @@ class Forward {
   bool shuffled(std::size_t i) const;
   torch::Tensor taken(const torch::Tensor& input) const;
   void pack(const torch::Tensor& like);
-  torch::Tensor run_layer(std::size_t i, const torch::Tensor& x, const torch::Tensor& picture);
+  torch::Tensor run_layer(std::size_t i, const torch::Tensor& x, const torch::Tensor& added);
   torch::Tensor run_shuffled(std::size_t i, const torch::Tensor& x, const torch::Tensor& picture) const;
   void keep(torch::Tensor result, torch::Tensor argument, std::size_t i);
 

@@ -4,6 +4,10 @@
 
 namespace reelgrad::own {
 
+bool element_is_known(torch::ScalarType type) {
+  return type == torch::kFloat || type == torch::kHalf || type == torch::kBFloat16;
+}
+
 ElementType element_of(torch::ScalarType type) {
   return type == torch::kHalf ? ElementType::f16 : type == torch::kBFloat16 ? ElementType::bf16 : ElementType::f32;
 }
@@ -31,22 +35,36 @@ ConvPicture picture_of(const torch::Tensor& t) {
                       .height = static_cast<int>(t.size(2)),
                       .width = static_cast<int>(t.size(3)),
                       .channels = static_cast<int>(t.size(1))};
-  picture.pixel_step = t.size(3) > 1 ? t.stride(3) : t.size(1);
+  picture.pixel_step = t.size(3) > 1 ? t.stride(3) : rounded_up(t.size(1), kConvUnit);
   picture.row_step = t.size(2) > 1 ? t.stride(2) : picture.pixel_step * t.size(3);
   picture.image_step = t.size(0) > 1 ? t.stride(0) : picture.row_step * t.size(2);
   return picture;
 }
 
-bool is_picture(const torch::Tensor& t, torch::ScalarType type) {
-  if (t.scalar_type() != type || t.size(1) % kUnit != 0 || t.stride(1) != 1) return false;
-  const ConvPicture picture = picture_of(t);
-  return picture.pixel_step % kUnit == 0 && picture.row_step % kUnit == 0 && picture.image_step % kUnit == 0 &&
-         reinterpret_cast<std::uintptr_t>(picture.data) % (kUnit * 2) == 0;
+ConvPicture padded_picture_of(const torch::Tensor& t) {
+  ConvPicture picture = picture_of(t);
+  picture.channels = static_cast<int>(rounded_up(picture.channels, kConvUnit));
+  return picture;
 }
 
+// Steps grow from channels to images: an expanded tensor, which repeats pixels or rows, is none.
+bool is_picture(const torch::Tensor& t, torch::ScalarType type) {
+  if (t.scalar_type() != type || t.stride(1) != 1) return false;
+  const ConvPicture picture = picture_of(t);
+  const auto in_units = [](std::int64_t step) { return step % kConvUnit == 0; };
+  return in_units(picture.pixel_step) && in_units(picture.row_step) && in_units(picture.image_step) &&
+         picture.pixel_step >= picture.channels && picture.row_step >= picture.pixel_step * picture.width &&
+         picture.image_step >= picture.row_step * picture.height &&
+         reinterpret_cast<std::uintptr_t>(picture.data) % (kConvUnit * 2) == 0;
+}
+
+// A tensor of its own even where channels are left over: a view could not be changed in place by who gets it.
 torch::Tensor new_picture(const torch::Tensor& like, std::int64_t channels, torch::ScalarType type) {
-  return at::empty({like.size(0), channels, like.size(2), like.size(3)},
-                   like.options().dtype(type).memory_format(torch::MemoryFormat::ChannelsLast));
+  const std::int64_t n = like.size(0), h = like.size(2), w = like.size(3), step = rounded_up(channels, kConvUnit);
+  const auto options = like.options().dtype(type);
+  if (step == channels) return at::empty({n, channels, h, w}, options.memory_format(torch::MemoryFormat::ChannelsLast));
+  torch::Tensor t = at::empty({n * h * w * step}, options.memory_format(std::nullopt));
+  return t.set_(t.storage(), 0, {n, channels, h, w}, {h * w * step, 1, w * step, step});
 }
 
 CUstream_st* stream() {
@@ -84,11 +102,18 @@ Row::Layer layer_of(const ConvLayer& layer) {
     case Activation::mish:
       set(ConvActivation::mish, true);
       break;
+    case Activation::gelu:
+      set(ConvActivation::gelu, true);
+      break;
     case Activation::sigmoid:
       set(ConvActivation::sigmoid, true);
       break;
   }
   return known;
+}
+
+void Row::convolve(const ConvForward& conv) const {
+  (by_warps ? cuda::warp::conv3x3 : cuda::conv3x3)(conv, stream());
 }
 
 Parameters parameters_of(const Tensors& list, std::size_t layer) {

@@ -13,19 +13,21 @@ namespace reelgrad::own {
 
 using Tensors = std::vector<torch::Tensor>;
 
-inline constexpr std::int64_t kUnit = 8;  // channels that are moved together
-
 constexpr std::int64_t rounded_up(std::int64_t n, std::int64_t unit) {
   return (n + unit - 1) / unit * unit;
 }
 
+bool element_is_known(torch::ScalarType type);
 ElementType element_of(torch::ScalarType type);
 ConvVector vector_of(const torch::Tensor& t, float otherwise);
 ConvTensor tensor_of(const torch::Tensor& t);
 
 // [N, C, H, W] whose channels lie together; undefined: no data.
 ConvPicture picture_of(const torch::Tensor& t);
+// With the channels up to a multiple of 8 that new_picture() gives every pixel.
+ConvPicture padded_picture_of(const torch::Tensor& t);
 bool is_picture(const torch::Tensor& t, torch::ScalarType type);
+// Its pixels are a multiple of 8 channels apart.
 torch::Tensor new_picture(const torch::Tensor& like, std::int64_t channels, torch::ScalarType type);
 
 // Of the current device.
@@ -40,12 +42,20 @@ struct Row : torch::CustomClassHolder {
     bool keeps_argument = false;  // of the activation: it cannot be told from the result
     bool has_bias = false, has_slope = false;
   };
+  enum class End { none, shuffled, added };
   std::vector<Layer> layers;
   torch::ScalarType type = torch::kHalf;
-  int scale = 0;  // of the shuffle at the end; 0: none
+  End end = End::none;
+  bool by_warps = false;  // cuda::warp's kernels
+  int scale = 1;     // of the shuffle
+  float factor = 1;  // of what is added to
   bool gradients = false;
+  torch::ScalarType input_type = torch::kHalf, added_type = torch::kHalf;  // of a row with gradients
+
+  bool adds() const { return end != End::none; }
 
   ElementType element() const { return element_of(type); }
+  void convolve(const ConvForward& conv) const;  // on the current stream
 };
 
 using RowPtr = c10::intrusive_ptr<Row>;

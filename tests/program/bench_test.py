@@ -42,6 +42,11 @@ class Bench(ProgramTest):
         self.assertGreater(row["ours"], 0)
         self.assertAlmostEqual(row["ratio"], row["ours"] / row["peer"])
 
+    def test_an_unknown_choice_of_convolutions_is_refused(self):
+        done = self.run_program("bench", "models", "--quick", "--device", "cpu", "--arch", "compact",
+                                env={"REELGRAD_CONV": "fast"}, expect=2)
+        self.assert_one_sentence(done.stderr, 'REELGRAD_CONV: unknown "fast"', "own, own80, aten, cudnn")
+
     def test_an_unknown_architecture_is_refused(self):
         done = self.run_program("bench", "models", "--arch", "compat", expect=2)
         self.assert_one_sentence(done.stderr, "--arch compat", "compact", "tscunet")

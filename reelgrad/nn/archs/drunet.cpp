@@ -94,8 +94,7 @@ void Drunet::add_blocks(const std::string& level, int features, int first_number
     const auto first = add_conv(key + "0", features, features), second = add_conv(key + "2", features, features);
     const std::size_t passed = i == 0 && keeps_input ? 0 : 1;
     segments_.emplace_back([first, second, passed](const Tensors& in) {
-      const torch::Tensor y = conv3x3_act(conv3x3_act(in[0], first, Activation::relu), second, Activation::none);
-      Tensors out{in[0] + y};
+      Tensors out{conv3x3_add(conv3x3_act(in[0], first, Activation::relu), second, in[0])};
       out.insert(out.end(), in.begin() + passed, in.end());
       return out;
     });

@@ -80,7 +80,7 @@ torch::Tensor DenseBlock::forward(const torch::Tensor& x) {
     if (!plus.is_empty() && i == 3) y = y + seen[2];
     seen.push_back(y);
   }
-  return at::add(x, conv3x3_act(at::cat(seen, 1), convs[kConvs - 1], Activation::none), kResidual);
+  return conv3x3_add(at::cat(seen, 1), convs[kConvs - 1], x, kResidual);
 }
 
 // A tenth of what He's rule says, so that many blocks in a row start near the identity.
@@ -124,7 +124,7 @@ Esrgan::Esrgan(const EsrganOptions& options) : options_(options) {
 
   const auto trunk = add_conv(keys.trunk(), same_conv(features, features));
   segments_.emplace_back(
-      [trunk](const Tensors& in) { return Tensors{in[1] + conv3x3_act(in[0], trunk, Activation::none)}; });
+      [trunk](const Tensors& in) { return Tensors{conv3x3_add(in[0], trunk, in[1])}; });
   for (int i = 1; i <= ups(); ++i) {
     const auto conv = add_conv(keys.up(i), same_conv(features, features));
     segments_.emplace_back([conv](const Tensors& in) {

@@ -185,7 +185,7 @@ BlockImpl::BlockImpl(int features, bool shifted, bool noise)
 torch::Tensor BlockImpl::forward(const torch::Tensor& x) {
   const Tensors halves = part_(x).chunk(2, 1);
   const torch::Tensor inner = conv3x3_act(halves[0], first_, Activation::relu);
-  const torch::Tensor convolved = conv3x3_act(inner, second_, Activation::none) + halves[0];
+  const torch::Tensor convolved = conv3x3_add(inner, second_, halves[0]);
   const torch::Tensor transformed = transformer_(halves[1].permute({0, 2, 3, 1})).permute({0, 3, 1, 2});
   const torch::Tensor output = x + join_(at::cat({convolved, transformed}, 1));
   return noise_ && is_training() ? output + at::randn_like(output) * kNoise : output;
@@ -218,7 +218,7 @@ torch::Tensor DenseBlockImpl::forward(const torch::Tensor& x) const {
   for (std::size_t i = 0; i + 1 < convs_.size(); ++i) {
     seen.push_back(conv3x3_act(at::cat(seen, 1), convs_[i], Activation::leaky_relu_02));
   }
-  return conv3x3_act(at::cat(seen, 1), convs_.back(), Activation::none) * kSmall + x;
+  return conv3x3_add(at::cat(seen, 1), convs_.back(), x, kSmall);
 }
 
 torch::Tensor twice_as_large(const torch::Tensor& x) {

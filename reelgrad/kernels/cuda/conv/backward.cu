@@ -5,8 +5,8 @@
 
 #include "reelgrad/kernels/cuda/conv/activation.h"
 #include "reelgrad/kernels/cuda/conv/launch.h"
+#include "reelgrad/kernels/cuda/conv/multiply.h"
 #include "reelgrad/kernels/cuda/conv/tile.h"
-#include "reelgrad/kernels/cuda/conv/wgmma.h"
 
 namespace reelgrad::cuda {
 namespace conv {
@@ -130,23 +130,15 @@ __global__ void __launch_bounds__(kThreads, 1) backward_kernel(const __grid_cons
     const int phase = turn / kBuffers % 2;
     ptx::barrier_wait(full + 8 * me, phase);
     if (turn > 0) ptx::sync(kTurn + me, 2 * kWarpgroup);
-    wgmma::begin();
-#pragma unroll
-    for (int tap = 0; tap < kTaps; ++tap) {
-      const std::uint32_t pixel = input + (tap / 3 * kRimWidth + tap % 3) * kPixelBytes;
-#pragma unroll
-      for (int k = 0; k < kSteps; ++k)
-        wgmma::multiply<T>(d, wgmma::matrix(weights + tap * kTapBytes, 8 * kPixelBytes) + wgmma::moved(k * kStepBytes),
-                           wgmma::matrix(pixel, kRimRowBytes) + wgmma::moved(k * kStepBytes), tap + k > 0);
-    }
-    wgmma::commit();
+    multiply_tile<T, kSteps>(d, weights, input);
     ptx::arrive(kTurn + (me ^ 1), 2 * kWarpgroup);
-    wgmma::wait<0>();
+    wgmma::finish(d);
     ptx::sync(kAmong + me, kWarpgroup);  // all four warps have read the input
     if (thread == 0) ptx::barrier_arrive(empty + 8 * me);
     const TileGrid::Tile tile = p.tiles.at(i);
     if (p.tiles.reaches_out(tile)) clear_outside(d, p.tiles, tile);
     if (p.has_z) ptx::barrier_wait(z_full + 8 * me, phase);
+    __syncwarp();
     with_activation(p.activation, [&](auto function) { write_gradient<T>(d, mine, slope, p.has_z, sums, function); });
     ptx::fence_shared();
     ptx::sync(kAmong + me, kWarpgroup);
@@ -169,20 +161,6 @@ __global__ void __launch_bounds__(kThreads, 1) backward_kernel(const __grid_cons
   row[kConvBlock + channel + 8] = totals[3];
 }
 
-template <class T>
-auto kernel_for(int in) {
-  switch ((in + kStepChannels - 1) / kStepChannels) {
-    case 1:
-      return backward_kernel<T, 1>;
-    case 2:
-      return backward_kernel<T, 2>;
-    case 3:
-      return backward_kernel<T, 3>;
-    default:
-      return backward_kernel<T, 4>;
-  }
-}
-
 }  // namespace
 }  // namespace conv
 
@@ -193,6 +171,7 @@ int conv_sum_rows(const ConvPicture& picture) {
 void conv3x3_backward(const ConvBackward& c, CUstream_st* stream) {
   using namespace conv;
   require_channels("conv3x3_backward", c.dz.channels, c.dz_below.channels);
+  if (is_empty(c.dz)) return;
   BackwardParams params{};
   params.dz = rim_map(c.dz, c.element);
   params.dz_below = tile_map(c.dz_below, c.element);
@@ -203,9 +182,11 @@ void conv3x3_backward(const ConvBackward& c, CUstream_st* stream) {
   params.slopes = reinterpret_cast<const float*>(params.packed + kWeightBytes) + kConvBlock;
   params.activation = params.has_z ? c.activation : ConvActivation::none;
   params.sums = c.sums;
-  launch(c.element == ElementType::f16 ? kernel_for<__half>(c.dz.channels) : kernel_for<__nv_bfloat16>(c.dz.channels),
-         "conv3x3_backward", dim3(static_cast<unsigned>(conv_sum_rows(c.dz) / 2)), kThreads, kSharedBytes, params,
-         stream);
+  const auto kernel = with_type(c.element, [&](auto type) {
+    return with_steps(c.dz.channels, [](auto steps) { return backward_kernel<typename decltype(type)::type, steps>; });
+  });
+  launch(kernel, "conv3x3_backward", dim3(static_cast<unsigned>(conv_sum_rows(c.dz) / 2)), kThreads, kSharedBytes,
+         params, stream);
 }
 
 }  // namespace reelgrad::cuda

@@ -5,8 +5,8 @@
 
 #include "reelgrad/kernels/cuda/conv/forward.h"
 #include "reelgrad/kernels/cuda/conv/launch.h"
+#include "reelgrad/kernels/cuda/conv/multiply.h"
 #include "reelgrad/kernels/cuda/conv/tile.h"
-#include "reelgrad/kernels/cuda/conv/wgmma.h"
 
 namespace reelgrad::cuda {
 namespace conv {
@@ -26,6 +26,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_kernel(const __grid_const
   const std::uint32_t weights = (ptx::shared_address(shared_bytes) + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes;
   const std::uint32_t buffers = weights + kWeightBytes, barriers = buffers + kBuffers * kRimBuffer;
   const std::uint32_t full = barriers, empty = full + 8 * kBuffers, weights_full = empty + 8 * kBuffers;
+  const std::uint32_t residual_is_there = weights_full + 8;  // one a consumer
   const int group = threadIdx.x / kWarpgroup, thread = threadIdx.x % kWarpgroup;
   const int block = static_cast<int>(blockIdx.x) % p.blocks;
   const int first = static_cast<int>(blockIdx.x) / p.blocks, stride = static_cast<int>(gridDim.x) / p.blocks;
@@ -35,6 +36,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_kernel(const __grid_const
       ptx::barrier_init(empty + 8 * i, 1);
     }
     ptx::barrier_init(weights_full, 1);
+    for (int i = 0; i < 2; ++i) ptx::barrier_init(residual_is_there + 8 * i, 1);
     ptx::barrier_init_done();
   }
   __syncthreads();
@@ -58,8 +60,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_kernel(const __grid_const
 
   ptx::take_registers<kConsumerRegisters>();
   const int me = group - 1;
-  const float2 bias = channel_pair(p.bias, block), slope = channel_pair(p.bias + p.blocks * kConvBlock, block);
-  const std::uint32_t offset = fragment_offset(thread);
+  const Ending ending = ending_of(p, block, kAmong + me, residual_is_there + 8 * me);
   float d[128];
   ptx::barrier_wait(weights_full, 0);
   int turn = 0;
@@ -69,44 +70,23 @@ __global__ void __launch_bounds__(kThreads, 1) forward_kernel(const __grid_const
     const std::uint32_t input = buffers + buffer * kRimBuffer;
     ptx::barrier_wait(full + 8 * buffer, turn / kBuffers % 2);
     if (turn > 0) ptx::sync(kTurn + me, 2 * kWarpgroup);
-    wgmma::begin();
-#pragma unroll
-    for (int tap = 0; tap < kTaps; ++tap) {
-      const std::uint32_t pixel = input + (tap / 3 * kRimWidth + tap % 3) * kPixelBytes;
-#pragma unroll
-      for (int k = 0; k < kSteps; ++k)
-        wgmma::multiply<T>(d, wgmma::matrix(weights + tap * kTapBytes, 8 * kPixelBytes) + wgmma::moved(k * kStepBytes),
-                           wgmma::matrix(pixel, kRimRowBytes) + wgmma::moved(k * kStepBytes), tap + k > 0);
-    }
-    wgmma::commit();
+    multiply_tile<T, kSteps>(d, weights, input);
     ptx::arrive(kTurn + (me ^ 1), 2 * kWarpgroup);
-    wgmma::wait<0>();
-    finish_tile<T>(p, d, input, offset, kAmong + me, block, p.tiles.at(i), bias, slope);
+    wgmma::finish(d);
+    finish_tile<T>(p, d, ending, input, p.tiles.at(i), turn / 2);
     if (thread == 0) ptx::barrier_arrive(empty + 8 * buffer);
   }
   if (thread == 0) ptx::wait_stores_done();
-}
-
-template <class T>
-auto kernel_for(int in) {
-  switch ((in + kStepChannels - 1) / kStepChannels) {
-    case 1:
-      return forward_kernel<T, 1>;
-    case 2:
-      return forward_kernel<T, 2>;
-    case 3:
-      return forward_kernel<T, 3>;
-    default:
-      return forward_kernel<T, 4>;
-  }
 }
 
 }  // namespace
 
 void launch_forward(ElementType element, int in, const ForwardParams& params, CUstream_st* stream) {
   const int grid = std::max(1, std::min(params.tiles.count, multiprocessors() / params.blocks)) * params.blocks;
-  launch(element == ElementType::f16 ? kernel_for<__half>(in) : kernel_for<__nv_bfloat16>(in), "conv3x3",
-         dim3(static_cast<unsigned>(grid)), kThreads, kSharedBytes, params, stream);
+  const auto kernel = with_type(element, [&](auto type) {
+    return with_steps(in, [](auto steps) { return forward_kernel<typename decltype(type)::type, steps>; });
+  });
+  launch(kernel, "conv3x3", dim3(static_cast<unsigned>(grid)), kThreads, kSharedBytes, params, stream);
 }
 
 }  // namespace conv
@@ -114,6 +94,9 @@ void launch_forward(ElementType element, int in, const ForwardParams& params, CU
 void conv3x3(const ConvForward& c, CUstream_st* stream) {
   using namespace conv;
   if (c.x.channels > kConvMostIn) fail("conv3x3: " + std::to_string(c.x.channels) + " input channels, at most 192");
+  if (is_empty(c.x)) return;
+  if (c.residual.data != nullptr && c.activation != ConvActivation::none)
+    fail("conv3x3: a residual is added to what has no activation");
   ForwardParams params{};
   params.x = rim_map(c.x, c.element);
   params.y = tile_map(c.y, c.element);
@@ -125,7 +108,9 @@ void conv3x3(const ConvForward& c, CUstream_st* stream) {
   params.in_blocks = conv_blocks(c.x.channels, kConvBlock);
   params.bias = reinterpret_cast<const float*>(params.packed + params.blocks * params.in_blocks * kWeightBytes);
   params.activation = c.activation;
-  if (params.tiles.count == 0) return;
+  params.adds = c.residual.data != nullptr;
+  params.residual = params.adds ? tile_map(c.residual, c.element) : params.y;
+  params.factor = c.factor;
   const auto launch_it = params.in_blocks == 1 ? launch_forward : launch_wide_forward;
   launch_it(c.element, c.x.channels, params, stream);
 }

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "reelgrad/kernels/cuda/conv/forward.h"
-#include "reelgrad/kernels/cuda/conv/wgmma.h"
+#include "reelgrad/kernels/cuda/conv/multiply.h"
 
 namespace reelgrad::cuda::conv {
 namespace {
@@ -17,7 +17,7 @@ constexpr int kPair = 2;                  // tiles at a time
 constexpr int kSharedBytes = kSwizzleBytes + kStages * kRowBytes + kBuffers * kRimBuffer + 128;
 
 struct Shared {
-  std::uint32_t weights, buffers, full, empty, weights_full, weights_empty;
+  std::uint32_t weights, buffers, full, empty, weights_full, weights_empty, residual_is_there;
 
   __device__ explicit Shared(const void* bytes) {
     weights = (ptx::shared_address(bytes) + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes;
@@ -26,6 +26,7 @@ struct Shared {
     empty = full + 8 * kBuffers;
     weights_full = empty + 8 * kBuffers;
     weights_empty = weights_full + 8 * kStages;
+    residual_is_there = weights_empty + 8 * kStages;  // one a consumer
   }
 };
 
@@ -73,17 +74,11 @@ __device__ void bring_weights(const ForwardParams& p, const Shared& shared, cons
     }
 }
 
-// Three taps of 16 kSteps input channels.
+// A row of taps of one block of input channels.
 template <class T, int kSteps>
 __device__ __forceinline__ void multiply_row(float (&d)[128], std::uint32_t weights, std::uint32_t pixels, bool add) {
   wgmma::begin();
-#pragma unroll
-  for (int tap = 0; tap < 3; ++tap)
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k)
-      wgmma::multiply<T>(d, wgmma::matrix(weights + tap * kTapBytes, 8 * kPixelBytes) + wgmma::moved(k * kStepBytes),
-                         wgmma::matrix(pixels + tap * kPixelBytes, kRimRowBytes) + wgmma::moved(k * kStepBytes),
-                         add || tap + k > 0);
+  multiply_taps<T, 3, kSteps>(d, weights, pixels, add);
   wgmma::commit();
 }
 
@@ -92,13 +87,11 @@ template <class T, int kLast>
 __device__ void convolve(const ForwardParams& p, const Shared& shared, const Share& share) {
   const int me = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
   const bool speaks = threadIdx.x % kWarpgroup == 0;
-  const float2 bias = channel_pair(p.bias, share.block);
-  const float2 slope = channel_pair(p.bias + p.blocks * kConvBlock, share.block);
-  const std::uint32_t offset = fragment_offset(static_cast<int>(threadIdx.x) % kWarpgroup);
+  const Ending ending = ending_of(p, share.block, 1 + me, shared.residual_is_there + 8 * me);
   constexpr int kAll = kConvBlock / kStepChannels;
   float d[128];
-  int row_turn = 0, turn = me;
-  for (int pair = share.first; pair < share.pairs; pair += share.stride) {
+  int row_turn = 0, turn = me, tile_turn = 0;
+  for (int pair = share.first; pair < share.pairs; pair += share.stride, ++tile_turn) {
     for (int in_block = 0; in_block < p.in_blocks; ++in_block, turn += kPair) {
       const int buffer = turn % kBuffers;
       const std::uint32_t pixels = shared.buffers + buffer * kRimBuffer;
@@ -113,10 +106,10 @@ __device__ void convolve(const ForwardParams& p, const Shared& shared, const Sha
           multiply_row<T, kLast>(d, weights, from, true);
         else
           multiply_row<T, kAll>(d, weights, from, in_block + row > 0);
-        wgmma::wait<0>();
+        wgmma::finish(d);
         if (speaks) ptx::barrier_arrive(shared.weights_empty + 8 * stage);
       }
-      if (last) finish_tile<T>(p, d, pixels, offset, 1 + me, share.block, tile_of(p, pair, me), bias, slope);
+      if (last) finish_tile<T>(p, d, ending, pixels, tile_of(p, pair, me), tile_turn);
       if (speaks) ptx::barrier_arrive(shared.empty + 8 * buffer);
     }
   }
@@ -136,6 +129,7 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
       ptx::barrier_init(shared.weights_full + 8 * i, 1);
       ptx::barrier_init(shared.weights_empty + 8 * i, kPair);
     }
+    for (int i = 0; i < kPair; ++i) ptx::barrier_init(shared.residual_is_there + 8 * i, 1);
     ptx::barrier_init_done();
   }
   __syncthreads();
@@ -152,20 +146,18 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
   }
 }
 
-template <class T>
-auto kernel_for(int in) {
-  constexpr int kHalf = kConvBlock / 2;
-  return (in - 1) % kConvBlock < kHalf ? wide_kernel<T, kHalf / kStepChannels>
-                                       : wide_kernel<T, kConvBlock / kStepChannels>;
-}
-
 }  // namespace
 
 void launch_wide_forward(ElementType element, int in, const ForwardParams& params, CUstream_st* stream) {
   const int pairs = (params.tiles.count + kPair - 1) / kPair;
   const int grid = std::max(1, std::min(pairs, multiprocessors() / params.blocks)) * params.blocks;
-  launch(element == ElementType::f16 ? kernel_for<__half>(in) : kernel_for<__nv_bfloat16>(in), "conv3x3",
-         dim3(static_cast<unsigned>(grid)), kThreads, kSharedBytes, params, stream);
+  constexpr int kHalf = kConvBlock / 2;
+  const bool half = (in - 1) % kConvBlock < kHalf;  // of the last block of input channels
+  const auto kernel = with_type(element, [&](auto type) {
+    using T = typename decltype(type)::type;
+    return half ? wide_kernel<T, kHalf / kStepChannels> : wide_kernel<T, kConvBlock / kStepChannels>;
+  });
+  launch(kernel, "conv3x3", dim3(static_cast<unsigned>(grid)), kThreads, kSharedBytes, params, stream);
 }
 
 }  // namespace reelgrad::cuda::conv

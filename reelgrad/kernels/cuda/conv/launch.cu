@@ -61,14 +61,37 @@ int multiprocessors() {
   return count;
 }
 
-}  // namespace conv
+namespace {
 
-bool has_conv() {
-  int device = 0, major = 0, minor = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return false;
+constexpr int kFirstMajor = 8, kHopper = 90;
+
+// As 10 major + minor; 0 where the driver is too old.
+int capability_of(int device) {
+  constexpr int kDriver = 12030;
+  int driver = 0, major = 0, minor = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver < kDriver) return 0;
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  return major == 9 && minor == 0;
+  return 10 * major + minor;
+}
+
+}  // namespace
+
+bool kernels_overlap() {
+  int device = 0, major = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  return major >= kHopper / 10;
+}
+
+}  // namespace conv
+
+bool has_conv(int device) {
+  return conv::capability_of(device) == conv::kHopper;
+}
+
+bool warp::has_conv(int device) {
+  return conv::capability_of(device) >= 10 * conv::kFirstMajor;
 }
 
 }  // namespace reelgrad::cuda

@@ -22,6 +22,12 @@ inline CUtensorMap tile_map(const ConvPicture& picture, ElementType element) {
 
 int multiprocessors();
 
+bool kernels_overlap();  // on this card, see launch()
+
+inline bool is_empty(const ConvPicture& picture) {
+  return picture.batch == 0 || picture.height == 0 || picture.width == 0;
+}
+
 // Throws unless both are at most 64.
 void require_channels(const char* what, int in, int out);
 
@@ -42,7 +48,7 @@ void launch(void (*kernel)(Params), const char* name, dim3 blocks, int threads, 
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &overlap;
-  config.numAttrs = 1;
+  config.numAttrs = kernels_overlap() ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, params);
   check_launch(name);
 }

@@ -1,26 +1,19 @@
 // Weights as the tensor cores want them, and channels put together: what comes before and after the convolutions.
 #include <algorithm>
 
-#include "reelgrad/kernels/cuda/conv/elements.h"
 #include "reelgrad/kernels/cuda/conv/launch.h"
+#include "reelgrad/kernels/cuda/conv/units.h"
 
 namespace reelgrad::cuda {
 namespace conv {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kUnit = 8;  // 16-bit elements in 16 bytes, the swizzle's unit
-constexpr int kPixelUnits = kPixelBytes / 16;
 
 struct PackParams {
   ConvPacking job[kConvMostPackings];
   ElementType element;
 };
-
-__device__ float vector_element(const ConvVector& v, int i, int size) {
-  if (i >= size) return 0;
-  return v.data == nullptr ? v.otherwise : load(v.data, v.element, v.count == 1 ? 0 : i);
-}
 
 // Eight input channels of one output channel and tap: unit u of row `row`, which counts blocks of output channels, of
 // 64 input channels, taps, and the block's output channels.
@@ -28,17 +21,15 @@ __device__ void pack_unit(const ConvPacking& job, ElementType element, int row, 
   const ConvWeights& w = job.weights;
   const int in_blocks = conv_blocks(w.in, kConvBlock);
   const int in_block = row % job.block, tap = row / job.block % kTaps, group = row / job.block / kTaps;
-  const int out = group / in_blocks * job.block + in_block, first_in = group % in_blocks * kConvBlock + u * kUnit;
-  alignas(16) std::uint16_t values[kUnit];
+  const int out = group / in_blocks * job.block + in_block, first_in = group % in_blocks * kConvBlock + u * kConvUnit;
+  float values[kConvUnit];
 #pragma unroll
-  for (int i = 0; i < kUnit; ++i) {
+  for (int i = 0; i < kConvUnit; ++i) {
     const int in = first_in + i;
     const bool inside = out < w.out && in < w.in;
-    const float value = inside ? load(w.weight, w.element, out * w.out_step + in * w.in_step + tap * w.tap_step) : 0.f;
-    values[i] = narrowed(value, element);
+    values[i] = inside ? load(w.weight, w.element, out * w.out_step + in * w.in_step + tap * w.tap_step) : 0.f;
   }
-  auto* const units = static_cast<uint4*>(job.packed);
-  units[row * kPixelUnits + (u ^ (in_block % 8))] = *reinterpret_cast<const uint4*>(values);
+  static_cast<uint4*>(job.packed)[row * kPixelUnits + (u ^ (in_block % 8))] = narrowed_unit(values, element);
 }
 
 __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ PackParams p) {
@@ -59,35 +50,22 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ 
 struct TakeParams {
   ConvTensor from;
   ConvPicture to;
-  int channels, scale;
+  int channels;
   ElementType element;
 };
 
 // One thread eight channels of a pixel.
 __global__ void __launch_bounds__(kThreads) take_kernel(const __grid_constant__ TakeParams p) {
   ptx::wait_for_earlier_kernels();
-  const int units = p.to.channels / kUnit;
+  const int units = p.to.channels / kConvUnit;
   const std::int64_t count = std::int64_t{p.to.batch} * p.to.height * p.to.width * units;
   const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; at < count; at += stride) {
     const int unit = static_cast<int>(at % units);
-    std::int64_t pixel = at / units;
-    const int x = static_cast<int>(pixel % p.to.width);
-    pixel /= p.to.width;
-    const int y = static_cast<int>(pixel % p.to.height), n = static_cast<int>(pixel / p.to.height);
-    alignas(16) std::uint16_t values[kUnit];
-#pragma unroll
-    for (int i = 0; i < kUnit; ++i) {
-      const int channel = unit * kUnit + i, from = channel / (p.scale * p.scale), sub = channel % (p.scale * p.scale);
-      const std::int64_t row = y * p.scale + sub / p.scale, column = x * p.scale + sub % p.scale;
-      const float value = channel < p.channels ? load(p.from.data, p.from.element,
-                                                      n * p.from.image_step + from * p.from.channel_step +
-                                                          row * p.from.row_step + column * p.from.column_step)
-                                               : 0.f;
-      values[i] = narrowed(value, p.element);
-    }
-    *reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(p.to.data) + n * p.to.image_step + y * p.to.row_step +
-                              x * p.to.pixel_step + unit * kUnit) = *reinterpret_cast<const uint4*>(values);
+    const Pixel pixel = pixel_at(p.to, at / units);
+    float values[kConvUnit];
+    gather_unit(p.from, p.channels, /*scale=*/1, pixel, unit, values);
+    *unit_of(p.to, pixel, unit) = narrowed_unit(values, p.element);
   }
 }
 
@@ -106,14 +84,14 @@ void pack_weights(ElementType element, std::span<const ConvPacking> packings, CU
          stream);
 }
 
-void take_channels(const ConvTensor& from, int channels, int scale, ElementType element, const ConvPicture& to,
+void take_channels(const ConvTensor& from, int channels, ElementType element, const ConvPicture& to,
                    CUstream_st* stream) {
   using namespace conv;
-  if (to.channels % kUnit != 0) fail("take_channels: channels must be a multiple of 8");
-  const std::int64_t units = std::int64_t{to.batch} * to.height * to.width * (to.channels / kUnit);
+  if (to.channels % kConvUnit != 0) fail("take_channels: channels must be a multiple of 8");
+  const std::int64_t units = std::int64_t{to.batch} * to.height * to.width * (to.channels / kConvUnit);
   const std::int64_t blocks = (units + kThreads - 1) / kThreads, most = 16LL * multiprocessors();
   launch(take_kernel, "take_channels", dim3(static_cast<unsigned>(std::min(blocks, most))), kThreads, 0,
-         TakeParams{from, to, channels, scale, element}, stream);
+         TakeParams{from, to, channels, element}, stream);
 }
 
 }  // namespace reelgrad::cuda

@@ -84,12 +84,14 @@ __device__ __forceinline__ void fence_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Named barriers; 0 is __syncthreads().
+// Named barriers; 0 is __syncthreads(). Whole warps come to them, whose threads may have parted before.
 __device__ __forceinline__ void sync(int barrier, int threads) {
+  __syncwarp();
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 __device__ __forceinline__ void arrive(int barrier, int threads) {
+  __syncwarp();
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
@@ -107,8 +109,10 @@ __device__ __forceinline__ void take_registers() {
 // Programmatic launch: nothing before it may read what earlier kernels of the stream write; and the next kernel may
 // start, as far as its own wait.
 __device__ __forceinline__ void wait_for_earlier_kernels() {
+#if __CUDA_ARCH__ >= 900  // before, kernels do not overlap
   asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 // Four 8×8 matrices of 16-bit elements, transposed: a fragment's rows become bytes that lie together.

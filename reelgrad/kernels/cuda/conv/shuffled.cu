@@ -4,8 +4,8 @@
 
 #include "reelgrad/kernels/cuda/conv/elements.h"
 #include "reelgrad/kernels/cuda/conv/launch.h"
+#include "reelgrad/kernels/cuda/conv/multiply.h"
 #include "reelgrad/kernels/cuda/conv/tile.h"
-#include "reelgrad/kernels/cuda/conv/wgmma.h"
 
 namespace reelgrad::cuda {
 namespace conv {
@@ -194,7 +194,8 @@ __global__ void __launch_bounds__(kThreads, 1) shuffled_kernel(const __grid_cons
     convolve<T, kOut>(d, weights, buffers + buffer * kRimBuffer);
     Skips<kOut> skips{};
     if (p.pairs && p.skip.data != nullptr) skips.load(p, places, column, tile.n, tile.y, x, thread);
-    wgmma::wait<0>();
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) wgmma::finish(d[part]);
     ptx::barrier_arrive(empty + 8 * buffer);
     if (x >= p.tiles.width) continue;
 #pragma unroll
@@ -222,7 +223,8 @@ __global__ void __launch_bounds__(kThreads, 1) shuffled_kernel(const __grid_cons
 
 template <class T>
 auto kernel_for(int block) {
-  return block == 16 ? shuffled_kernel<T, 16> : block == 32 ? shuffled_kernel<T, 32> : shuffled_kernel<T, 48>;
+  if (block == 16) return shuffled_kernel<T, 16>;
+  return block == 32 ? shuffled_kernel<T, 32> : shuffled_kernel<T, 48>;
 }
 
 bool pairs_fit(const ConvShuffled& c) {
@@ -236,9 +238,10 @@ bool pairs_fit(const ConvShuffled& c) {
 
 void conv3x3_shuffled(const ConvShuffled& c, CUstream_st* stream) {
   using namespace conv;
-  if (c.out > kConvMostShuffled || c.x.channels > kConvMostIn)
+  if (c.out > kConvMostShuffled || c.x.channels > kConvBlock)
     fail("conv3x3_shuffled: " + std::to_string(c.x.channels) + " to " + std::to_string(c.out) +
          " channels, at most 64 to 48");
+  if (is_empty(c.x)) return;
   const int block = conv_block_of_shuffled(c.out);
   ShuffledParams params{};
   params.x = rim_map(c.x, c.element);
@@ -250,8 +253,9 @@ void conv3x3_shuffled(const ConvShuffled& c, CUstream_st* stream) {
   params.y = c.y;
   params.pairs = pairs_fit(c);
   params.bias = reinterpret_cast<const float*>(params.packed + weight_bytes(block));
-  launch(c.element == ElementType::f16 ? kernel_for<__half>(block) : kernel_for<__nv_bfloat16>(block),
-         "conv3x3_shuffled", dim3(static_cast<unsigned>(std::min(params.tiles.count, multiprocessors()))), kThreads,
+  const auto kernel =
+      with_type(c.element, [&](auto type) { return kernel_for<typename decltype(type)::type>(block); });
+  launch(kernel, "conv3x3_shuffled", dim3(static_cast<unsigned>(std::min(params.tiles.count, multiprocessors()))), kThreads,
          shared_bytes(block), params, stream);
 }
 

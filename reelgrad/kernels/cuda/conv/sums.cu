@@ -2,119 +2,76 @@
 #include <algorithm>
 
 #include "reelgrad/kernels/cuda/conv/activation.h"
-#include "reelgrad/kernels/cuda/conv/elements.h"
 #include "reelgrad/kernels/cuda/conv/launch.h"
-#include "reelgrad/kernels/cuda/conv/tile.h"
+#include "reelgrad/kernels/cuda/conv/units.h"
 
 namespace reelgrad::cuda {
 namespace conv {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kUnit = 8;  // channels of a thread: 16 bytes
 
 struct TopParams {
   ConvTopGradient top;
   ConvPicture together;  // dy, where its channels lie as dz's do; else no data
 };
 
-__device__ float slope_of(const ConvVector& slope, int channel, int channels) {
-  if (channel >= channels) return 0;
-  return slope.data == nullptr ? slope.otherwise : load(slope.data, slope.element, slope.count == 1 ? 0 : channel);
-}
-
-__device__ std::int64_t place(const ConvPicture& picture, int n, int y, int x, int unit) {
-  return n * picture.image_step + y * picture.row_step + x * picture.pixel_step + unit * kUnit;
-}
-
 // A thread's channels, from its first on.
 struct UnitSums {
-  float bias[kUnit] = {}, slope[kUnit] = {};
+  float bias[kConvUnit] = {}, slope[kConvUnit] = {};
 };
 
-// Eight 16-bit elements that lie together.
-__device__ __forceinline__ void load_unit(const ConvPicture& picture, ElementType element, int n, int y, int x,
-                                          int unit, float (&values)[kUnit]) {
-  const uint4 bits =
-      *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(picture.data) + place(picture, n, y, x, unit));
-  const std::uint32_t pairs[kUnit / 2] = {bits.x, bits.y, bits.z, bits.w};
-#pragma unroll
-  for (int i = 0; i < kUnit / 2; ++i) {
-    const float2 pair = element == ElementType::f16 ? parted<__half>(pairs[i]) : parted<__nv_bfloat16>(pairs[i]);
-    values[2 * i] = pair.x;
-    values[2 * i + 1] = pair.y;
-  }
-}
-
-// Gradients from anywhere.
-__device__ __forceinline__ void gather_unit(const ConvTopGradient& top, int n, int y, int x, int unit,
-                                            float (&values)[kUnit]) {
-  const int squared = top.scale * top.scale;
-#pragma unroll
-  for (int i = 0; i < kUnit; ++i) {
-    const int channel = unit * kUnit + i, sub = channel % squared;
-    const std::int64_t row = std::int64_t{y} * top.scale + sub / top.scale;
-    const std::int64_t column = std::int64_t{x} * top.scale + sub % top.scale;
-    values[i] = channel < top.channels ? load(top.dy.data, top.dy.element,
-                                              n * top.dy.image_step + channel / squared * top.dy.channel_step +
-                                                  row * top.dy.row_step + column * top.dy.column_step)
-                                       : 0.f;
-  }
-}
-
 template <class Function>
-__device__ __forceinline__ void unit_gradient(const TopParams& p, const float (&slopes)[kUnit], int n, int y, int x,
+__device__ __forceinline__ void unit_gradient(const TopParams& p, const float (&slopes)[kConvUnit], const Pixel& pixel,
                                               int unit, UnitSums& sums, Function) {
   const ConvTopGradient& top = p.top;
-  float g[kUnit], z[kUnit] = {};
+  float g[kConvUnit], z[kConvUnit] = {}, dz[kConvUnit];
   if (p.together.data != nullptr)
-    load_unit(p.together, top.element, n, y, x, unit, g);
+    load_unit(p.together, top.element, pixel, unit, g);
   else
-    gather_unit(top, n, y, x, unit, g);
-  if (top.z.data != nullptr) load_unit(top.z, top.element, n, y, x, unit, z);
-  alignas(16) std::uint16_t values[kUnit];
+    gather_unit(top.dy, top.channels, top.scale, pixel, unit, g);
+  if (top.z.data != nullptr) load_unit(top.z, top.element, pixel, unit, z);
 #pragma unroll
-  for (int i = 0; i < kUnit; ++i) {
-    const float gradient = g[i] * Function::derivative(z[i], slopes[i]);
-    sums.bias[i] += gradient;
-    if (std::is_same_v<Function, Slope> && !(z[i] > 0)) sums.slope[i] += g[i] * z[i];
-    values[i] = narrowed(gradient, top.element);
+  for (int i = 0; i < kConvUnit; ++i) {
+    const bool there = unit * kConvUnit + i < top.channels;  // what z has beyond is anything
+    g[i] *= top.factor;
+    dz[i] = there ? g[i] * Function::derivative(z[i], slopes[i]) : 0.f;
+    sums.bias[i] += dz[i];
+    if (std::is_same_v<Function, Slope> && there && !(z[i] > 0)) sums.slope[i] += g[i] * z[i];
   }
-  *reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(top.dz.data) + place(top.dz, n, y, x, unit)) =
-      *reinterpret_cast<const uint4*>(values);
+  *unit_of(top.dz, pixel, unit) = narrowed_unit(dz, top.element);
 }
 
 __global__ void __launch_bounds__(kThreads) top_kernel(const __grid_constant__ TopParams p) {
-  __shared__ float parts[2 * kUnit][kThreads];
+  __shared__ float parts[2 * kConvUnit][kThreads];
   ptx::wait_for_earlier_kernels();
   const ConvTopGradient& top = p.top;
-  const int units = top.dz.channels / kUnit, at_once = kThreads / units;
+  const int units = top.dz.channels / kConvUnit, at_once = kThreads / units;
   const int thread = static_cast<int>(threadIdx.x), unit = thread % units;
   UnitSums sums;
-  float slopes[kUnit];
+  float slopes[kConvUnit];
 #pragma unroll
-  for (int i = 0; i < kUnit; ++i) slopes[i] = slope_of(top.slope, unit * kUnit + i, top.channels);
+  for (int i = 0; i < kConvUnit; ++i) slopes[i] = vector_element(top.slope, unit * kConvUnit + i, top.channels);
   const std::int64_t pixels = std::int64_t{top.dz.batch} * top.dz.height * top.dz.width;
   const std::int64_t first = std::int64_t{blockIdx.x} * at_once + thread / units,
                      stride = std::int64_t{gridDim.x} * at_once;
   for (std::int64_t pixel = first; pixel < pixels && thread < at_once * units; pixel += stride) {
-    const std::int64_t row = pixel / top.dz.width;
-    const int x = static_cast<int>(pixel - row * top.dz.width), y = static_cast<int>(row % top.dz.height);
-    const int n = static_cast<int>(row / top.dz.height);
-    with_activation(top.activation, [&](auto function) { unit_gradient(p, slopes, n, y, x, unit, sums, function); });
+    with_activation(top.activation, [&](auto function) {
+      unit_gradient(p, slopes, pixel_at(top.dz, pixel), unit, sums, function);
+    });
   }
   if (top.sums == nullptr) return;
 #pragma unroll
-  for (int i = 0; i < kUnit; ++i) {
+  for (int i = 0; i < kConvUnit; ++i) {
     parts[i][thread] = sums.bias[i];
-    parts[kUnit + i][thread] = sums.slope[i];
+    parts[kConvUnit + i][thread] = sums.slope[i];
   }
   __syncthreads();
   if (thread >= kConvSumRow) return;
   const int channel = thread % kConvBlock, of_slope = thread / kConvBlock;
   float sum = 0;
   if (channel < top.dz.channels)
-    for (int t = channel / kUnit; t < at_once * units; t += units) sum += parts[of_slope * kUnit + channel % kUnit][t];
+    for (int t = channel / kConvUnit; t < at_once * units; t += units) sum += parts[of_slope * kConvUnit + channel % kConvUnit][t];
   top.sums[blockIdx.x * kConvSumRow + thread] = sum;
 }
 
@@ -153,7 +110,7 @@ __global__ void __launch_bounds__(kSumGroups* kConvSumRow) sums_kernel(const __g
 // dy as a picture, where it is one that can be read in units.
 ConvPicture as_picture(const ConvTopGradient& top) {
   const ConvTensor& dy = top.dy;
-  const auto in_units = [](std::int64_t step) { return step % kUnit == 0; };
+  const auto in_units = [](std::int64_t step) { return step % kConvUnit == 0; };
   const bool together = dy.element == top.element && top.scale == 1 && dy.channel_step == 1 &&
                         top.channels == top.dz.channels && in_units(dy.column_step) && in_units(dy.row_step) &&
                         in_units(dy.image_step) && reinterpret_cast<std::uintptr_t>(dy.data) % 16 == 0;
@@ -167,8 +124,10 @@ ConvPicture as_picture(const ConvTopGradient& top) {
 void conv_top_gradient(const ConvTopGradient& top, CUstream_st* stream) {
   using namespace conv;
   require_channels("conv_top_gradient", top.channels, top.dz.channels);
-  if (top.dz.channels % kUnit != 0) fail("conv_top_gradient: channels must be a multiple of 8");
-  launch(top_kernel, "conv_top_gradient", dim3(kConvTopSumRows), kThreads, 0, TopParams{top, as_picture(top)}, stream);
+  if (top.dz.channels % kConvUnit != 0) fail("conv_top_gradient: channels must be a multiple of 8");
+  TopParams params{top, as_picture(top)};
+  if (top.z.data == nullptr) params.top.activation = ConvActivation::none;
+  launch(top_kernel, "conv_top_gradient", dim3(kConvTopSumRows), kThreads, 0, params, stream);
 }
 
 void conv_add_sums(std::span<const ConvSums> sums, CUstream_st* stream) {

@@ -18,6 +18,7 @@ namespace reelgrad::cuda::conv {
 constexpr int kTileWidth = 8, kTileHeight = 32, kTilePixels = kTileWidth * kTileHeight;
 constexpr int kRimWidth = kTileWidth + 2, kRimHeight = kTileHeight + 2;
 constexpr int kPixelBytes = 128;
+constexpr int kPixelUnits = kPixelBytes / 16;
 constexpr int kTileBytes = kTilePixels * kPixelBytes;
 constexpr int kRimRowBytes = kRimWidth * kPixelBytes;
 constexpr int kRimBytes = kRimHeight * kRimRowBytes;

@@ -5,9 +5,10 @@
 // a gradient, and a second kernel adds these parts in their order.
 #include <algorithm>
 
+#include "reelgrad/kernels/cuda/conv/gradient_parts.h"
 #include "reelgrad/kernels/cuda/conv/launch.h"
+#include "reelgrad/kernels/cuda/conv/multiply.h"
 #include "reelgrad/kernels/cuda/conv/tile.h"
-#include "reelgrad/kernels/cuda/conv/wgmma.h"
 
 namespace reelgrad::cuda {
 namespace conv {
@@ -18,10 +19,7 @@ constexpr int kThreads = (1 + kRows) * kWarpgroup;
 constexpr int kStageBytes = kRimBuffer + kTileBytes;
 constexpr int kSharedBytes = kSwizzleBytes + kStages * kStageBytes + 64;
 constexpr int kStepRows = 2, kTileSteps = kTileHeight / kStepRows;  // 16 pixels an instruction
-
-constexpr int kSums = 96;                                   // of a thread
-constexpr int kPartUnits = kRows * kSums / 4 * kWarpgroup;  // float4 in a part
-constexpr std::size_t kPartBytes = std::size_t{kPartUnits} * sizeof(float4);
+constexpr int kSums = 3 * kConvBlock / 2;  // of a thread: 64 × 192 of a warpgroup
 
 struct Gradient {
   CUtensorMap x, dz;
@@ -34,18 +32,8 @@ struct GradientParams {
   float4* parts;
 };
 
-// The first of range i's tiles, all gradients' tiles counted through.
-__host__ __device__ __forceinline__ int range_begin(int i, int ranges, int tiles) {
-  return static_cast<int>(static_cast<std::int64_t>(tiles) * i / ranges);
-}
-
-// A range and a gradient that meet have a part of their own: along the ranges one of the two grows at each step.
-__device__ __forceinline__ float4* part_of(const GradientParams& p, int range, int gradient) {
-  return p.parts + static_cast<std::int64_t>(range + gradient) * kPartUnits;
-}
-
 template <class T>
-__device__ __forceinline__ void multiply_tile(float (&d)[kSums], std::uint32_t x, std::uint32_t dz, bool add) {
+__device__ __forceinline__ void multiply_gradient(float (&d)[kSums], std::uint32_t x, std::uint32_t dz, bool add) {
   wgmma::begin();
 #pragma unroll
   for (int k = 0; k < kTileSteps; ++k)
@@ -97,106 +85,40 @@ __global__ void __launch_bounds__(kThreads, 1) gradient_kernel(const __grid_cons
       const int turn = i - begin, stage = turn % kStages;
       const std::uint32_t from = stages + stage * kStageBytes;
       ptx::barrier_wait(full + 8 * stage, turn / kStages % 2);
-      multiply_tile<T>(d, from + group * kRimRowBytes, from + kRimBuffer, add);
+      multiply_gradient<T>(d, from + group * kRimRowBytes, from + kRimBuffer, add);
       wgmma::wait<1>();  // the one before has been read
       if (turn > 0 && thread == 0) ptx::barrier_arrive(empty + 8 * ((turn - 1) % kStages));
     }
-    wgmma::wait<0>();
-    float4* const part = part_of(p, range, gradient) + group * (kSums / 4) * kWarpgroup + thread;
+    wgmma::finish(d);
+    float4* const part = part_of(p.parts, range, gradient) + group * (kSums / 4) * kWarpgroup + thread;
 #pragma unroll
     for (int j = 0; j < kSums / 4; ++j) part[j * kWarpgroup] = {d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]};
   }
 }
 
-struct Place {
-  float* gradient;
-  std::int64_t out_step, in_step, tap_step;
-  int out, in;
-  int first_part, parts;
-};
-
-struct AddParams {
-  Place place[kConvMostGradients];
-  const float4* parts;
-};
-
-constexpr int kAddThreads = 256, kAddGroups = kAddThreads / 32;  // 32 units of a part, the parts dealt to 8 warps
-
-__device__ __forceinline__ void operator+=(float4& a, const float4& b) {
-  a.x += b.x;
-  a.y += b.y;
-  a.z += b.z;
-  a.w += b.w;
-}
-
-__global__ void __launch_bounds__(kAddThreads) add_kernel(const __grid_constant__ AddParams p) {
-  __shared__ float4 sums[kAddGroups][32];
-  ptx::wait_for_earlier_kernels();
-  const Place& place = p.place[blockIdx.y];
-  const int lane = threadIdx.x % 32, group = threadIdx.x / 32, unit = static_cast<int>(blockIdx.x) * 32 + lane;
-  const float4* const units = p.parts + static_cast<std::int64_t>(place.first_part) * kPartUnits + unit;
-  float4 sum{0, 0, 0, 0};
-#pragma unroll 4
-  for (int i = group; i < place.parts; i += kAddGroups)
-    sum += __ldcg(units + static_cast<std::int64_t>(i) * kPartUnits);
-  sums[group][lane] = sum;
-  __syncthreads();
-  if (group != 0) return;
-#pragma unroll
-  for (int i = 1; i < kAddGroups; ++i) sum += sums[i][lane];
-  const int thread = unit % kWarpgroup, j = unit / kWarpgroup % (kSums / 4), row = unit / kWarpgroup / (kSums / 4);
-  const int out = thread / 32 * 16 + thread % 32 / 4, column = 8 * j + thread % 4 * 2;
-  const int tap = 3 * row + column / kConvBlock, in = column % kConvBlock;
-  const float values[2][2] = {{sum.x, sum.y}, {sum.z, sum.w}};
-#pragma unroll
-  for (int o = 0; o < 2; ++o)
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      if (out + 8 * o < place.out && in + i < place.in)
-        place.gradient[(out + 8 * o) * place.out_step + (in + i) * place.in_step + tap * place.tap_step] = values[o][i];
-}
-
-// Which parts a gradient has.
-void set_parts(Place& place, int gradient, int ranges, int tiles, int gradients) {
-  const int begin = gradient * tiles, end = begin + tiles;
-  int first = 0, last = ranges - 1;
-  while (range_begin(first + 1, ranges, tiles * gradients) <= begin) ++first;
-  while (range_begin(last, ranges, tiles * gradients) >= end) --last;
-  place.first_part = first + gradient;
-  place.parts = last - first + 1;
-}
-
 }  // namespace
 }  // namespace conv
-
-std::size_t weight_gradient_bytes(std::size_t gradients) {
-  return conv::kPartBytes * (static_cast<std::size_t>(conv::multiprocessors()) + gradients);
-}
 
 void conv_weight_gradients(ElementType element, std::span<const ConvWeightGradient> gradients, void* workspace,
                            CUstream_st* stream) {
   using namespace conv;
   if (gradients.empty()) return;
-  if (gradients.size() > kConvMostGradients) fail("conv_weight_gradients: too many convolutions at once");
+  require_gradients(gradients);
+  const bool empty = is_empty(gradients.front().x);  // the sums of nothing are zeros
   const int count = static_cast<int>(gradients.size());
   GradientParams params{};
   params.tiles = tile_grid(gradients.front().x);
   params.gradients = count;
   params.parts = static_cast<float4*>(workspace);
   const int ranges = std::min(params.tiles.count * count, multiprocessors());
-  AddParams add{};
-  add.parts = params.parts;
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < count && !empty; ++i) {
     const ConvWeightGradient& g = gradients[static_cast<std::size_t>(i)];
-    require_channels("conv_weight_gradients", g.x.channels, g.dz.channels);
     params.gradient[i] = {rim_map(g.x, element), tile_map(g.dz, element)};
-    add.place[i] = {g.gradient, g.out_step, g.in_step, g.tap_step, g.out, g.in, 0, 0};
-    set_parts(add.place[i], i, ranges, params.tiles.count, count);
   }
-  launch(element == ElementType::f16 ? gradient_kernel<__half> : gradient_kernel<__nv_bfloat16>,
-         "conv_weight_gradients", dim3(static_cast<unsigned>(ranges)), kThreads, kSharedBytes, params, stream);
-  launch(add_kernel, "conv_weight_gradients", dim3(kPartUnits / 32, static_cast<unsigned>(count)), kAddThreads, 0, add,
-         stream);
+  const auto kernel =
+      with_type(element, [](auto type) { return gradient_kernel<typename decltype(type)::type>; });
+  launch(kernel, "conv_weight_gradients", dim3(static_cast<unsigned>(ranges)), kThreads, kSharedBytes, params, stream);
+  add_parts(gradients, params.parts, ranges, params.tiles.count, stream);
 }
 
 }  // namespace reelgrad::cuda

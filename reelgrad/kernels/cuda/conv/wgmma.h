@@ -25,7 +25,9 @@ __device__ constexpr std::uint64_t moved(std::uint32_t bytes) {
   return bytes >> 4;
 }
 
+// The instructions are for whole warps, whose threads may have parted before.
 __device__ __forceinline__ void begin() {
+  __syncwarp();
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
@@ -37,6 +39,15 @@ __device__ __forceinline__ void commit() {
 template <int kPending>
 __device__ __forceinline__ void wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+// Until all committed groups have ended; then `d` is what they made. The compiler knows of no tie between the wait and
+// registers, and must not read them before it.
+template <int kCount>
+__device__ __forceinline__ void finish(float (&d)[kCount]) {
+  wait<0>();
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
 // Operands of inline assembly have to be spelt out.
