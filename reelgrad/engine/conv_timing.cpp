@@ -33,9 +33,9 @@ struct Shape {
 
 constexpr Shape kShapes[] = {{16, 64, 64, 64, 64}, {64, 128, 128, 64, 64}, {1, 1080, 1920, 64, 64}};
 constexpr int kBatch = 8, kSide = 256;  // for the other channels
-constexpr std::pair<int, int> kChannels[] = {{16, 16},  {24, 24},   {32, 32},   {48, 48},   {52, 52},   {64, 64},   {96, 96},
-                                              {128, 128}, {160, 160}, {192, 192}, {64, 32},
-                                             {64, 128}, {128, 64},  {192, 64}};
+constexpr std::pair<int, int> kChannels[] = {{16, 16}, {24, 24},  {32, 32},   {48, 48},   {52, 52},
+                                             {64, 64}, {96, 96},  {128, 128}, {160, 160}, {192, 192},
+                                             {64, 32}, {64, 128}, {128, 64},  {192, 64}};
 constexpr int kMatrix = 8192;
 
 // Seconds on the card, the median of replays.

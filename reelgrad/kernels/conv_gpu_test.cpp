@@ -283,11 +283,11 @@ TEST_P(ConvKernelsGpuTest, BatchOfNothing) {
   EXPECT_NO_THROW(cuda::conv3x3({.element = element(), .x = none, .packed = bytes->data(), .y = none}, nullptr));
   EXPECT_NO_THROW(
       cuda::conv3x3_shuffled({.element = element(), .x = none, .packed = bytes->data(), .out = 12}, nullptr));
-  EXPECT_NO_THROW(cuda::conv3x3_backward(
-      {.element = element(), .dz = none, .packed = bytes->data(), .dz_below = none}, nullptr));
+  EXPECT_NO_THROW(
+      cuda::conv3x3_backward({.element = element(), .dz = none, .packed = bytes->data(), .dz_below = none}, nullptr));
   GuardedBytes gradient(weight_.size() * sizeof(float)), workspace(cuda::weight_gradient_bytes(1));
-  const ConvWeightGradient job{
-      none, none, kChannels, kChannels, reinterpret_cast<float*>(gradient.data()), kChannels * 9, 9, 1};
+  const ConvWeightGradient job{none,          none, kChannels, kChannels, reinterpret_cast<float*>(gradient.data()),
+                               kChannels * 9, 9,    1};
   cuda::conv_weight_gradients(element(), {&job, 1}, workspace.data(), nullptr);
   EXPECT_EQ(gradient.read<float>(), std::vector<float>(weight_.size()));
 

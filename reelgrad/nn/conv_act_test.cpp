@@ -296,10 +296,10 @@ TEST_F(ConvActGpuTest, WhatItCannotDoIsTorchs) {
 }
 
 TEST_F(ConvActGpuTest, OnlyTheLayerThatDoesNotFitIsTorchs) {
-  std::vector<ConvLayer> row{layer(3, 64, Activation::prelu, torch::kHalf), layer(64, 64, Activation::relu, torch::kHalf),
-                             layer(64, 256, Activation::prelu, torch::kHalf),
-                             layer(256, 64, Activation::relu, torch::kHalf),
-                             layer(64, 12, Activation::none, torch::kHalf)};
+  std::vector<ConvLayer> row{
+      layer(3, 64, Activation::prelu, torch::kHalf), layer(64, 64, Activation::relu, torch::kHalf),
+      layer(64, 256, Activation::prelu, torch::kHalf), layer(256, 64, Activation::relu, torch::kHalf),
+      layer(64, 12, Activation::none, torch::kHalf)};
   for (ConvLayer& l : row) want_gradients(l);
   const torch::Tensor x = normal({2, 3, 20, 30}).set_requires_grad(true);
   torch::Tensor y;
@@ -312,15 +312,23 @@ TEST_F(ConvActGpuTest, OnlyTheLayerThatDoesNotFitIsTorchs) {
   }
   const torch::Tensor reference = at::pixel_shuffle(by_torch(x, row) + x.repeat_interleave(4, 1), 2);
   EXPECT_LE(relative(y, reference), 2e-3);
+  torch::Tensor torchs;
+  {
+    const Autocast autocast(torch::kHalf);
+    torchs = at::pixel_shuffle(by_torch(x, row) + x.repeat_interleave(4, 1), 2);
+  }
   const torch::Tensor dy = normal(y.sizes());
-  const auto ours = gradients(y, dy, x, row), theirs = gradients(reference, dy, x, row);
-  for (std::size_t g = 0; g < ours.size(); ++g) EXPECT_LE(relative(ours[g], theirs[g]), 0.02) << g;
+  const auto ours = gradients(y, dy, x, row), theirs = gradients(torchs, dy, x, row),
+             exact = gradients(reference, dy, x, row);
+  for (std::size_t g = 0; g < ours.size(); ++g)
+    EXPECT_LE(relative(ours[g], exact[g]), 1.25 * relative(theirs[g], exact[g]) + 0.002) << "gradient " << g;
 }
 
 // What is added at the end: of another size or type the kernels leave it to torch, or to torch's error.
 TEST_F(ConvActGpuTest, WhatIsAddedHasToFit) {
   const torch::Tensor x = picture(2, 64, 9, 10, torch::kHalf);
-  const ConvLayer l = layer(64, 12, Activation::none, torch::kHalf), same = layer(64, 64, Activation::none, torch::kHalf);
+  const ConvLayer l = layer(64, 12, Activation::none, torch::kHalf),
+                  same = layer(64, 64, Activation::none, torch::kHalf);
   const auto shuffled = [&](const torch::Tensor& added) {
     return own_conv_takes(x, {&l, 1}, {.picture = added, .scale = 2});
   };
@@ -419,6 +427,7 @@ TEST_F(ConvActGpuTest, AnyTensorIsTaken) {
     const torch::Tensor y = conv3x3_row(x, {&l, 1});
     EXPECT_LE(relative(y, by_torch(x.to(torch::kFloat), {&l, 1})), rounding(torch::kHalf)) << x.strides();
   }
+  const Autocast autocast(torch::kHalf);
   EXPECT_EQ(conv3x3_row(whole.narrow(0, 0, 0).narrow(1, 0, 64), {&l, 1}).sizes(),
             (std::vector<std::int64_t>{0, 64, 40, 50}));
 }

@@ -66,8 +66,8 @@ bool is_readable(const torch::Tensor& t, torch::Device device) {
 }
 
 bool is_vector(const torch::Tensor& t, std::int64_t size, torch::Device device) {
-  return !t.defined() || (is_readable(t, device) && t.dim() == 1 && (t.size(0) == size || t.size(0) == 1) &&
-                          t.is_contiguous());
+  return !t.defined() ||
+         (is_readable(t, device) && t.dim() == 1 && (t.size(0) == size || t.size(0) == 1) && t.is_contiguous());
 }
 
 bool takes_layer(const ConvLayer& layer, std::int64_t in, torch::Device device) {
@@ -92,8 +92,8 @@ bool takes_end(const torch::Tensor& input, const ConvLayer& last, const OwnConvE
     return is_readable(end.residual, input.device()) && end.residual.scalar_type() == type &&
            has_size(end.residual, input, out);
   const std::int64_t squared = std::int64_t{end.scale} * end.scale;
-  return choice() == Choice::own && out <= kConvMostShuffled && last.weight.size(1) <= kConvBlock && out % squared == 0 &&
-         is_readable(end.picture, input.device()) && has_size(end.picture, input, out / squared);
+  return choice() == Choice::own && out <= kConvMostShuffled && last.weight.size(1) <= kConvBlock &&
+         out % squared == 0 && is_readable(end.picture, input.device()) && has_size(end.picture, input, out / squared);
 }
 
 // The picture's part of the end: each of its pixels went to scale² of the result.
@@ -134,8 +134,8 @@ torch::Tensor in_type(const torch::Tensor& t, torch::ScalarType type) {
 
 class OwnConv : public torch::autograd::Function<OwnConv> {
  public:
-  // `tensors`: the list of Arguments. Input and what is added are not saved for themselves: of them it is enough to know
-  // the types.
+  // `tensors`: the list of Arguments. Input and what is added are not saved for themselves: of them it is enough to
+  // know the types.
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const RowPtr& row, at::TensorList tensors) {
     const Arguments arguments = Arguments::of(*row, tensors);
     row->input_type = arguments.input.scalar_type();

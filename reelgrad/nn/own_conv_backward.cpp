@@ -84,8 +84,7 @@ bool Backward::wants_sums(std::size_t layer) const {
 float* Backward::new_sums(std::size_t layer, int block, int rows) {
   if (!wants_sums(layer)) return nullptr;
   const auto options = kept_.input.options().dtype(torch::kFloat).memory_format(std::nullopt);
-  return sums_.emplace_back(Sums{layer, block, at::empty({rows, kConvSumRow}, options)})
-      .rows.mutable_data_ptr<float>();
+  return sums_.emplace_back(Sums{layer, block, at::empty({rows, kConvSumRow}, options)}).rows.mutable_data_ptr<float>();
 }
 
 // From what layer i gave to what its activation took.
@@ -93,18 +92,17 @@ torch::Tensor Backward::through_activation(std::size_t i, const torch::Tensor& d
   const Row::Layer& layer = row_.layers[i];
   torch::Tensor dz = new_picture(kept_.input, layer.out, row_.type);
   for (int block = 0; block < conv_blocks(layer.out, kConvBlock); ++block) {
-    cuda::conv_top_gradient(
-        {.element = row_.element(),
-         .dy = block_of(tensor_of(dy), block),
-         .channels = std::min(kConvBlock, layer.out - block * kConvBlock),
-         .scale = i + 1 == row_.layers.size() ? row_.scale : 1,
-         .factor = factor,
-         .activation = layer.activation,
-         .slope = block_of(vector_of(kept_.slopes[i], layer.slope), block),
-         .z = block_of(picture_of(kept_.arguments[i]), block),
-         .dz = block_of(padded_picture_of(dz), block),
-         .sums = new_sums(i, block, kConvTopSumRows)},
-        stream());
+    cuda::conv_top_gradient({.element = row_.element(),
+                             .dy = block_of(tensor_of(dy), block),
+                             .channels = std::min(kConvBlock, layer.out - block * kConvBlock),
+                             .scale = i + 1 == row_.layers.size() ? row_.scale : 1,
+                             .factor = factor,
+                             .activation = layer.activation,
+                             .slope = block_of(vector_of(kept_.slopes[i], layer.slope), block),
+                             .z = block_of(picture_of(kept_.arguments[i]), block),
+                             .dz = block_of(padded_picture_of(dz), block),
+                             .sums = new_sums(i, block, kConvTopSumRows)},
+                            stream());
   }
   return dz;
 }
@@ -119,7 +117,8 @@ torch::Tensor Backward::through_convolution(std::size_t i, const torch::Tensor& 
   return dx;
 }
 
-// From what layer i's convolution gave to what the activation of the one below took: on Hopper at once up to 64 channels.
+// From what layer i's convolution gave to what the activation of the one below took: on Hopper at once up to 64
+// channels.
 torch::Tensor Backward::to_layer_below(std::size_t i, const torch::Tensor& dz) {
   const Row::Layer& below = row_.layers[i - 1];
   if (row_.by_warps || row_.layers[i].out > kConvBlock || below.out > kConvBlock) {
@@ -147,16 +146,15 @@ void Backward::add_weight_gradients(std::size_t i, const torch::Tensor& dz,
   const ConvPicture x = picture_of(i == 0 ? kept_.input : kept_.results[i - 1]);
   for (int out = 0; out < conv_blocks(layer.out, kConvBlock); ++out)
     for (int in = 0; in < conv_blocks(layer.in, kConvBlock); ++in)
-      gradients.push_back(
-          {.x = block_of(x, in),
-           .dz = block_of(picture_of(dz), out),
-           .out = std::min(kConvBlock, layer.out - out * kConvBlock),
-           .in = std::min(kConvBlock, layer.in - in * kConvBlock),
-           .gradient = gradient.mutable_data_ptr<float>() + out * kConvBlock * gradient.stride(0) +
-                       in * kConvBlock * gradient.stride(1),
-           .out_step = gradient.stride(0),
-           .in_step = gradient.stride(1),
-           .tap_step = gradient.stride(3)});
+      gradients.push_back({.x = block_of(x, in),
+                           .dz = block_of(picture_of(dz), out),
+                           .out = std::min(kConvBlock, layer.out - out * kConvBlock),
+                           .in = std::min(kConvBlock, layer.in - in * kConvBlock),
+                           .gradient = gradient.mutable_data_ptr<float>() + out * kConvBlock * gradient.stride(0) +
+                                       in * kConvBlock * gradient.stride(1),
+                           .out_step = gradient.stride(0),
+                           .in_step = gradient.stride(1),
+                           .tap_step = gradient.stride(3)});
 }
 
 void Backward::make_waiting() {
@@ -164,9 +162,8 @@ void Backward::make_waiting() {
   for (const Waiting& one : waiting_) add_weight_gradients(one.layer, one.dz, gradients);
   for (std::size_t i = 0; i < gradients.size(); i += kConvMostGradients) {
     const std::size_t count = std::min(kConvMostGradients, gradients.size() - i);
-    const torch::Tensor workspace =
-        at::empty({static_cast<std::int64_t>(cuda::weight_gradient_bytes(count))},
-                  kept_.input.options().dtype(torch::kByte).memory_format(std::nullopt));
+    const torch::Tensor workspace = at::empty({static_cast<std::int64_t>(cuda::weight_gradient_bytes(count))},
+                                              kept_.input.options().dtype(torch::kByte).memory_format(std::nullopt));
     const auto make = row_.by_warps ? cuda::warp::conv_weight_gradients : cuda::conv_weight_gradients;
     make(row_.element(), std::span(gradients).subspan(i, count), workspace.data_ptr(), stream());
   }

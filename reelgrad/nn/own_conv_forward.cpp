@@ -63,8 +63,7 @@ torch::Tensor Forward::run_layer(std::size_t i, const torch::Tensor& x, const to
     return run_shuffled(i, x, added);
   }
   torch::Tensor y = new_picture(x, layer.out, row_.type);
-  torch::Tensor z =
-      row_.gradients && layer.keeps_argument ? new_picture(x, layer.out, row_.type) : torch::Tensor();
+  torch::Tensor z = row_.gradients && layer.keeps_argument ? new_picture(x, layer.out, row_.type) : torch::Tensor();
   const torch::Tensor residual = last && row_.end == Row::End::added ? taken(added) : torch::Tensor();
   row_.convolve({.element = row_.element(),
                  .x = picture_of(x),

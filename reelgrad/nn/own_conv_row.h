@@ -47,8 +47,8 @@ struct Row : torch::CustomClassHolder {
   torch::ScalarType type = torch::kHalf;
   End end = End::none;
   bool by_warps = false;  // cuda::warp's kernels
-  int scale = 1;     // of the shuffle
-  float factor = 1;  // of what is added to
+  int scale = 1;          // of the shuffle
+  float factor = 1;       // of what is added to
   bool gradients = false;
   torch::ScalarType input_type = torch::kHalf, added_type = torch::kHalf;  // of a row with gradients
 

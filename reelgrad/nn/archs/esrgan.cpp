@@ -123,8 +123,7 @@ Esrgan::Esrgan(const EsrganOptions& options) : options_(options) {
   for (int i = 0; i < options.blocks; ++i) add_block(keys, i);
 
   const auto trunk = add_conv(keys.trunk(), same_conv(features, features));
-  segments_.emplace_back(
-      [trunk](const Tensors& in) { return Tensors{conv3x3_add(in[0], trunk, in[1])}; });
+  segments_.emplace_back([trunk](const Tensors& in) { return Tensors{conv3x3_add(in[0], trunk, in[1])}; });
   for (int i = 1; i <= ups(); ++i) {
     const auto conv = add_conv(keys.up(i), same_conv(features, features));
     segments_.emplace_back([conv](const Tensors& in) {

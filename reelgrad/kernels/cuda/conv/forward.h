@@ -56,7 +56,8 @@ __device__ __forceinline__ void add_tile(const float (&d)[128], std::uint32_t to
     for (int q = 0; q < 4; ++q) {
       const float b = q % 2 == 0 ? bias.x : bias.y;
       const float2 residual = parted<T>(pairs[q]);
-      pairs[q] = joined<T>(residual.x + factor * (d[8 * j + 2 * q] + b), residual.y + factor * (d[8 * j + 2 * q + 1] + b));
+      pairs[q] =
+          joined<T>(residual.x + factor * (d[8 * j + 2 * q] + b), residual.y + factor * (d[8 * j + 2 * q + 1] + b));
     }
     ptx::store_transposed(fragment, pairs);
   }
@@ -108,8 +109,7 @@ __device__ __forceinline__ void finish_tile(const ForwardParams& p, const float 
     __syncwarp();
     add_tile<T>(d, mine, ending.bias, p.factor);
   } else {
-    with_activation(p.activation,
-                    [&](auto function) { write_tile<T>(d, mine, ending.bias, ending.slope, function); });
+    with_activation(p.activation, [&](auto function) { write_tile<T>(d, mine, ending.bias, ending.slope, function); });
   }
   ptx::fence_shared();
   ptx::sync(ending.among, kWarpgroup);

@@ -68,8 +68,7 @@ void set_parts(Place& place, int gradient, int ranges, int tiles, int gradients)
 
 void require_gradients(std::span<const ConvWeightGradient> gradients) {
   if (gradients.size() > kConvMostGradients) fail("conv_weight_gradients: too many convolutions at once");
-  for (const ConvWeightGradient& g : gradients)
-    require_channels("conv_weight_gradients", g.x.channels, g.dz.channels);
+  for (const ConvWeightGradient& g : gradients) require_channels("conv_weight_gradients", g.x.channels, g.dz.channels);
 }
 
 void add_parts(std::span<const ConvWeightGradient> gradients, const float4* parts, int ranges, int tiles,

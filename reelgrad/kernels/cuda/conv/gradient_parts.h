@@ -1,5 +1,6 @@
-// Weights' gradients in parts. The tiles of many gradients, one after another, are dealt to the multiprocessors in equal
-// ranges; each range writes what it has of a gradient, and a second kernel adds these parts, always in the same order.
+// Weights' gradients in parts. The tiles of many gradients, one after another, are dealt to the multiprocessors in
+// equal ranges; each range writes what it has of a gradient, and a second kernel adds these parts, always in the same
+// order.
 //
 // A part is the nine taps' sums [64 out, 64 in] as the tensor cores hold them: of each row of taps 192 columns, 64 a
 // tap, in groups of 8; in a group 128 units of four sums, unit u of rows out = 16 (u / 32) + (u % 32) / 4 and out + 8,

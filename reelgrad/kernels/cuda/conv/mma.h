@@ -1,6 +1,6 @@
-// What cards from compute capability 8.0 on have for matrices: copies to shared memory that go on by themselves, matrices
-// from shared memory, and d[16 × 8] += a[16 × 16] b[16 × 8] by one warp. Thread t of it holds, of rows t / 4 and
-// t / 4 + 8, columns 2 (t % 4) and the next: d[0], d[1], and d[2], d[3].
+// What cards from compute capability 8.0 on have for matrices: copies to shared memory that go on by themselves,
+// matrices from shared memory, and d[16 × 8] += a[16 × 16] b[16 × 8] by one warp. Thread t of it holds, of rows t / 4
+// and t / 4 + 8, columns 2 (t % 4) and the next: d[0], d[1], and d[2], d[3].
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

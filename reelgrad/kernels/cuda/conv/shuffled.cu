@@ -253,10 +253,9 @@ void conv3x3_shuffled(const ConvShuffled& c, CUstream_st* stream) {
   params.y = c.y;
   params.pairs = pairs_fit(c);
   params.bias = reinterpret_cast<const float*>(params.packed + weight_bytes(block));
-  const auto kernel =
-      with_type(c.element, [&](auto type) { return kernel_for<typename decltype(type)::type>(block); });
-  launch(kernel, "conv3x3_shuffled", dim3(static_cast<unsigned>(std::min(params.tiles.count, multiprocessors()))), kThreads,
-         shared_bytes(block), params, stream);
+  const auto kernel = with_type(c.element, [&](auto type) { return kernel_for<typename decltype(type)::type>(block); });
+  launch(kernel, "conv3x3_shuffled", dim3(static_cast<unsigned>(std::min(params.tiles.count, multiprocessors()))),
+         kThreads, shared_bytes(block), params, stream);
 }
 
 }  // namespace reelgrad::cuda

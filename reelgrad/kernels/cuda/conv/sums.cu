@@ -56,9 +56,8 @@ __global__ void __launch_bounds__(kThreads) top_kernel(const __grid_constant__ T
   const std::int64_t first = std::int64_t{blockIdx.x} * at_once + thread / units,
                      stride = std::int64_t{gridDim.x} * at_once;
   for (std::int64_t pixel = first; pixel < pixels && thread < at_once * units; pixel += stride) {
-    with_activation(top.activation, [&](auto function) {
-      unit_gradient(p, slopes, pixel_at(top.dz, pixel), unit, sums, function);
-    });
+    with_activation(top.activation,
+                    [&](auto function) { unit_gradient(p, slopes, pixel_at(top.dz, pixel), unit, sums, function); });
   }
   if (top.sums == nullptr) return;
 #pragma unroll
@@ -71,7 +70,8 @@ __global__ void __launch_bounds__(kThreads) top_kernel(const __grid_constant__ T
   const int channel = thread % kConvBlock, of_slope = thread / kConvBlock;
   float sum = 0;
   if (channel < top.dz.channels)
-    for (int t = channel / kConvUnit; t < at_once * units; t += units) sum += parts[of_slope * kConvUnit + channel % kConvUnit][t];
+    for (int t = channel / kConvUnit; t < at_once * units; t += units)
+      sum += parts[of_slope * kConvUnit + channel % kConvUnit][t];
   top.sums[blockIdx.x * kConvSumRow + thread] = sum;
 }
 

@@ -1,4 +1,5 @@
-// Eight channels of a pixel at a time: 16 bytes of 16-bit elements, the unit of the swizzle and of what one thread moves.
+// Eight channels of a pixel at a time: 16 bytes of 16-bit elements, the unit of the swizzle and of what one thread
+// moves.
 #pragma once
 #include "reelgrad/kernels/conv.h"
 #include "reelgrad/kernels/cuda/conv/elements.h"

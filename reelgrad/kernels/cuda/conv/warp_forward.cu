@@ -1,7 +1,7 @@
 // Forward for cards from compute capability 8.0 on. A block makes 16 × 16 pixels of 64 output channels: its four warps
-// four rows each, all channels. Pixels are the rows of the results, so that a thread's values are neighbouring channels.
-// The tile's rim comes once for 64 input channels; the taps' weights pass through three places, two on their way while
-// one is used. Two blocks a multiprocessor: one loads or stores while the other multiplies.
+// four rows each, all channels. Pixels are the rows of the results, so that a thread's values are neighbouring
+// channels. The tile's rim comes once for 64 input channels; the taps' weights pass through three places, two on their
+// way while one is used. Two blocks a multiprocessor: one loads or stores while the other multiplies.
 #include "reelgrad/kernels/cuda/conv/activation.h"
 #include "reelgrad/kernels/cuda/conv/launch.h"
 #include "reelgrad/kernels/cuda/conv/multiply.h"
@@ -64,8 +64,8 @@ __device__ __forceinline__ void multiply_tap(Results& d, std::uint32_t box, std:
   }
 }
 
-// Calls `use` with each pair of values: results' row and column, which of the two, and, of the warp's part, pixel and
-// first channel.
+// Calls `use` with each pair of values: row and column in the results, which half of them, and, in the warp's part, the
+// pixel and the first channel.
 template <class Use>
 __device__ __forceinline__ void for_each_pair(Use use) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -106,14 +106,17 @@ __device__ __forceinline__ void write_part(const ConvPicture& to, const WarpPart
   __syncwarp();
 }
 
-// The residual's values of two channels, of which the picture may have none, one or both.
-template <class T>
-__device__ __forceinline__ float2 residual_pair(const ConvPicture& p, const WarpPart& part, int pixel, int channel) {
-  const int left = p.channels - part.channel - channel;
-  if (left <= 0 || !part.holds(p, pixel)) return {0, 0};
-  const auto* const from = static_cast<const std::uint16_t*>(p.data) + part.place(p, pixel) + channel;
-  const std::uint32_t second = left > 1 ? from[1] : 0u;
-  return parted<T>(from[0] | second << 16);
+// The other way: what the picture has of the part, to the warp's place. Units are read whole, since pixels begin at
+// multiples of 8 channels.
+__device__ __forceinline__ void read_part(const ConvPicture& from, const WarpPart& part, std::uint8_t* place) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int i = lane; i < kWarpRows * kWidth * kPixelUnits; i += 32) {
+    const int pixel = i / kPixelUnits, unit = i % kPixelUnits;
+    if (part.channel + unit * kConvUnit >= from.channels || !part.holds(from, pixel)) continue;
+    *reinterpret_cast<uint4*>(place + unit_offset(pixel, unit)) = *reinterpret_cast<const uint4*>(
+        static_cast<const std::uint16_t*>(from.data) + part.place(from, pixel) + unit * kConvUnit);
+  }
+  __syncwarp();
 }
 
 template <class T>
@@ -121,9 +124,12 @@ __device__ __forceinline__ void finish(const WarpForwardParams& p, const Results
                                        std::uint8_t* place) {
   const float* const bias = p.bias + part.channel;
   const float* const slope = bias + p.blocks * kConvBlock;
+  const auto pair_at = [&](int pixel, int channel) -> std::uint32_t& {
+    return *reinterpret_cast<std::uint32_t*>(place + unit_offset(pixel, channel / kConvUnit) +
+                                             2 * (channel % kConvUnit));
+  };
   const auto put = [&](int pixel, int channel, float first, float second) {
-    *reinterpret_cast<std::uint32_t*>(place + unit_offset(pixel, channel / kConvUnit) + 2 * (channel % kConvUnit)) =
-        joined<T>(first, second);
+    pair_at(pixel, channel) = joined<T>(first, second);
   };
   if (p.z.data != nullptr) {
     for_each_pair([&](int r, int c, int half, int pixel, int channel) {
@@ -132,8 +138,9 @@ __device__ __forceinline__ void finish(const WarpForwardParams& p, const Results
     write_part(p.z, part, place);
   }
   if (p.residual.data != nullptr) {
+    read_part(p.residual, part, place);
     for_each_pair([&](int r, int c, int half, int pixel, int channel) {
-      const float2 residual = residual_pair<T>(p.residual, part, pixel, channel);
+      const float2 residual = parted<T>(pair_at(pixel, channel));
       put(pixel, channel, residual.x + p.factor * (d[r][c][2 * half] + bias[channel]),
           residual.y + p.factor * (d[r][c][2 * half + 1] + bias[channel + 1]));
     });
@@ -149,7 +156,8 @@ __device__ __forceinline__ void finish(const WarpForwardParams& p, const Results
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads, kBlocksEach) warp_forward_kernel(const __grid_constant__ WarpForwardParams p) {
+__global__ void __launch_bounds__(kThreads, kBlocksEach)
+    warp_forward_kernel(const __grid_constant__ WarpForwardParams p) {
   extern __shared__ std::uint8_t shared_bytes[];
   ptx::wait_for_earlier_kernels();
   const std::uint32_t unaligned = ptx::shared_address(shared_bytes);
@@ -171,8 +179,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksEach) warp_forward_kernel(con
     copy_box<kThreads>(box, p.x, in_block * kConvBlock, tile.x - 1, tile.y - 1, tile.n, kRim, kRimTall);
     mma::commit_copies();
     mma::wait_copies<0>();
-    const int steps = min(kConvBlock / kStepChannels,
-                          (p.x.channels - in_block * kConvBlock + kStepChannels - 1) / kStepChannels);
+    const int steps =
+        min(kConvBlock / kStepChannels, (p.x.channels - in_block * kConvBlock + kStepChannels - 1) / kStepChannels);
 #pragma unroll 1
     for (int t = 0; t < kTaps; ++t) {
       const int tap = in_block * kTaps + t;
@@ -209,7 +217,8 @@ void warp::conv3x3(const ConvForward& c, CUstream_st* stream) {
                                  .in_blocks = in_blocks,
                                  .activation = c.activation,
                                  .factor = c.factor};
-  const auto kernel = with_type(c.element, [](auto type) { return warp_forward_kernel<typename decltype(type)::type>; });
+  const auto kernel =
+      with_type(c.element, [](auto type) { return warp_forward_kernel<typename decltype(type)::type>; });
   launch(kernel, "conv3x3", dim3(static_cast<unsigned>(params.tiles.count * blocks)), kThreads, kSharedBytes, params,
          stream);
 }

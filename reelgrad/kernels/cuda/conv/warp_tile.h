@@ -1,6 +1,6 @@
 // Tiles of the kernels whose warps multiply by themselves (mma.h). Pixels lie in shared memory as in tile.h, 128 bytes
-// each, but whole rows of 16 pixels are one matrix's: a tile is 16 pixels wide. The 16 bytes of channels 8 u … 8 u + 7 of
-// a box's pixel i are at i * 128 + ((u ^ i % 8) * 16), so that eight pixels' units lie in different banks.
+// each, but whole rows of 16 pixels are one matrix's: a tile is 16 pixels wide. The 16 bytes of channels 8 u … 8 u + 7
+// of a box's pixel i are at i * 128 + ((u ^ i % 8) * 16), so that eight pixels' units lie in different banks.
 #pragma once
 #include "reelgrad/kernels/cuda/conv/mma.h"
 #include "reelgrad/kernels/cuda/conv/tile.h"

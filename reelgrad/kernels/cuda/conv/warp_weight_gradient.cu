@@ -117,8 +117,7 @@ void warp::conv_weight_gradients(ElementType element, std::span<const ConvWeight
     params.pictures[i] = {g.x, g.dz};
   }
   const int ranges = std::min(params.tiles.count * count, multiprocessors());
-  const auto kernel =
-      with_type(element, [](auto type) { return warp_gradient_kernel<typename decltype(type)::type>; });
+  const auto kernel = with_type(element, [](auto type) { return warp_gradient_kernel<typename decltype(type)::type>; });
   launch(kernel, "conv_weight_gradients", dim3(static_cast<unsigned>(ranges)), kThreads, kSharedBytes, params, stream);
   add_parts(gradients, params.parts, ranges, params.tiles.count, stream);
 }

@@ -19,7 +19,7 @@ constexpr int kThreads = (1 + kRows) * kWarpgroup;
 constexpr int kStageBytes = kRimBuffer + kTileBytes;
 constexpr int kSharedBytes = kSwizzleBytes + kStages * kStageBytes + 64;
 constexpr int kStepRows = 2, kTileSteps = kTileHeight / kStepRows;  // 16 pixels an instruction
-constexpr int kSums = 3 * kConvBlock / 2;  // of a thread: 64 × 192 of a warpgroup
+constexpr int kSums = 3 * kConvBlock / 2;                           // of a thread: 64 × 192 of a warpgroup
 
 struct Gradient {
   CUtensorMap x, dz;
@@ -115,8 +115,7 @@ void conv_weight_gradients(ElementType element, std::span<const ConvWeightGradie
     const ConvWeightGradient& g = gradients[static_cast<std::size_t>(i)];
     params.gradient[i] = {rim_map(g.x, element), tile_map(g.dz, element)};
   }
-  const auto kernel =
-      with_type(element, [](auto type) { return gradient_kernel<typename decltype(type)::type>; });
+  const auto kernel = with_type(element, [](auto type) { return gradient_kernel<typename decltype(type)::type>; });
   launch(kernel, "conv_weight_gradients", dim3(static_cast<unsigned>(ranges)), kThreads, kSharedBytes, params, stream);
   add_parts(gradients, params.parts, ranges, params.tiles.count, stream);
 }
