@@ -8,10 +8,13 @@
 namespace reelgrad {
 
 void PartCache::allocate(const torch::Tensor& like) {
-  for (Slot& slot : slots_) {
-    if (!slot.features.defined()) slot.features = at::empty_like(like);
-    if (device_.is_cuda() && !slot.written) slot.written = std::make_unique<c10::Event>(device_.type());
-  }
+  for (Slot& slot : slots_) allocate(slot, like);
+}
+
+void PartCache::allocate(Slot& slot, const torch::Tensor& like) {
+  if (slot.features.defined()) return;
+  slot.features = at::empty_like(like);
+  if (device_.is_cuda()) slot.written = std::make_unique<c10::Event>(device_.type());
 }
 
 PartCache::Slot* PartCache::find(const NamedFrames& name) {
@@ -60,6 +63,7 @@ PartCache::Held::~Held() {
 }
 
 void PartCache::write(Slot& slot, const torch::Tensor& features) {
+  allocate(slot, features);
   slot.features.copy_(features);
   if (slot.written) slot.written->record(c10::cuda::getCurrentCUDAStream(device_.index()));
   const std::lock_guard lock(mutex_);

@@ -33,7 +33,8 @@ class PartCache {
  public:
   PartCache(int slots, torch::Device device) : device_(device), slots_(static_cast<std::size_t>(slots)) {}
 
-  // Of tensors like this one. Before the first Held; the first of several counts.
+  // Takes the memory of all slots, for tensors like this one, before the first Held; the first of several counts.
+  // Without it, each takes its own when it is first used.
   void allocate(const torch::Tensor& like);
 
   // The slots of a window's parts.
@@ -51,6 +52,7 @@ class PartCache {
   };
   Slot* find(const NamedFrames& name);
   Slot* longest_unused();
+  void allocate(Slot& slot, const torch::Tensor& like);
   void write(Slot& slot, const torch::Tensor& features);
   bool wait(Slot& slot);
 

@@ -228,6 +228,7 @@ TEST(RestorerStagesOfNetworks, AreTheNetwork) {
     RestoreCall unnumbered = window(2);
     for (RestoreFrame& frame : unnumbered.window) frame.number.reset();
     EXPECT_TRUE(last == restored_by(fresh, unnumbered)) << spec.arch;
+    if (spec.arch == "tscunet") continue;  // whose picture is larger than a tile's, and which takes its time
     // A tile of the picture's size goes through the network as a whole.
     Restorer whole = restorer_of({.tile_px = 28, .overlap_px = 28, .strength = 0.75});
     const std::string as_tiles = restored_by(whole, window(2));

@@ -6,27 +6,38 @@ namespace reelgrad {
 
 StagedFunction::StagedFunction(std::shared_ptr<const TileFunction> function, torch::Device device,
                                const GraphPool& pool, const std::vector<std::int64_t>& window, PartCache& cache)
-    : cache_(cache), frames_(function->stages->frames), window_(make_input(window, function->type, device)) {
+    : function_(std::move(function)),
+      device_(device),
+      pool_(pool),
+      cache_(cache),
+      window_(make_input(window, function_->type, device)) {
   std::vector<std::int64_t> part = window;
-  part[1] = frames_;
-  part_ = make_input(part, function->type, device);
-  first_.emplace([function, part = part_] { return function->first(part); }, device, pool);
+  part[1] = function_->stages->frames;
+  part_ = make_input(part, function_->type, device);
+  first_.emplace([function = function_, part = part_] { return function->first(part); }, device, pool);
+  if (!device.is_cuda()) return;  // where nothing is recorded or planned, the first window comes soon enough
   const torch::Tensor features = first_->run();
   cache.allocate(features);
-  for (int i = 0; i < function->parts(); ++i) parts_.push_back(at::zeros_like(features));
-  second_.emplace([function, parts = parts_, window = window_] { return function->second(parts, window); }, device,
-                  pool);
+  prepare_second(features);
+}
+
+void StagedFunction::prepare_second(const torch::Tensor& features) {
+  for (int i = 0; i < function_->parts(); ++i) parts_.push_back(at::zeros_like(features));
+  second_.emplace([function = function_, parts = parts_, window = window_] { return function->second(parts, window); },
+                  device_, pool_);
 }
 
 std::vector<std::optional<NamedFrames>> StagedFunction::part_names(const std::optional<NamedFrames>& window) const {
-  std::vector<std::optional<NamedFrames>> names(parts_.size());
+  std::vector<std::optional<NamedFrames>> names(static_cast<std::size_t>(function_->parts()));
   if (!window) return names;
-  for (std::size_t i = 0; i < names.size(); ++i) names[i] = window->part(static_cast<int>(i), frames_);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    names[i] = window->part(static_cast<int>(i), function_->stages->frames);
+  }
   return names;
 }
 
 torch::Tensor StagedFunction::run_first(int part) {
-  part_.copy_(window_.narrow(1, part, frames_));
+  part_.copy_(window_.narrow(1, part, function_->stages->frames));
   return first_->run();
 }
 

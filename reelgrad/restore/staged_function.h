@@ -23,11 +23,14 @@ class StagedFunction {
   void release() { held_.reset(); }
 
  private:
+  void prepare_second(const torch::Tensor& features);
   torch::Tensor run_first(int part);
   std::vector<std::optional<NamedFrames>> part_names(const std::optional<NamedFrames>& window) const;
 
+  std::shared_ptr<const TileFunction> function_;
+  torch::Device device_;
+  GraphPool pool_;
   PartCache& cache_;
-  int frames_;  // of a part
   torch::Tensor window_, part_;
   std::optional<CapturedCall> first_, second_;
   std::vector<torch::Tensor> parts_;  // the second stage's input
