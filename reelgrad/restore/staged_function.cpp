@@ -43,9 +43,11 @@ torch::Tensor StagedFunction::run_first(int part) {
 
 torch::Tensor StagedFunction::run(const std::optional<NamedFrames>& name) {
   held_.emplace(cache_, part_names(name));
-  held_->give(
-      [this](int part) { return run_first(part); },
-      [this](int part, const torch::Tensor& features) { parts_[static_cast<std::size_t>(part)].copy_(features); });
+  held_->give([this](int part) { return run_first(part); },
+              [this](int part, const torch::Tensor& features) {
+                if (!second_) prepare_second(features);
+                parts_[static_cast<std::size_t>(part)].copy_(features);
+              });
   return second_->run();
 }
 
