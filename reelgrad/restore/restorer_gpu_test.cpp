@@ -181,22 +181,6 @@ TEST_F(RestorerLanesGpuTest, PartsOfWindowsThatAreKeptChangeNoBit) {
   }
 }
 
-// In order, with the stages' time for one part a frame in place of three.
-TEST_F(RestorerLanesGpuTest, KeptPartsSaveTime) {
-  const std::vector<OwnedPicture> clip = clip_of_noise(kYuv420, 1280, 720, 8);
-  Restorer restorer = restorer_of_windows(fastdvdnet_for_lanes(32), {.device = kCard, .streams = 1});
-  const auto seconds = [&](bool numbered) {
-    const auto start = std::chrono::steady_clock::now();
-    for (std::size_t n = 0; n < clip.size(); ++n) restored_window(restorer, clip, n, numbered);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
-  seconds(false);
-  const double computed = seconds(false), kept = seconds(true);
-  RecordProperty("seconds_computed", std::to_string(computed));
-  RecordProperty("seconds_kept", std::to_string(kept));
-  EXPECT_LT(kept, computed);
-}
-
 TEST_F(RestorerLanesGpuTest, IsCapturedWhileAnotherThreadAllocates) {
   std::atomic<bool> over = false;
   std::thread other([&] {

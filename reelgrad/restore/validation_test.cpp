@@ -391,6 +391,7 @@ TEST_F(ValidationTest, GpuFallingBackToTilesLeavesTrainingAsItWas) {
 
   const std::unique_ptr<Validator> validator =
       make_validator({{"large", training_pair(Script::open(script, {}), 2), 0, 1}}, network_spec(config), {}, card);
+  at::cuda::clearCublasWorkspaces();  // torch keeps one for each thread and stream of the tests before
   c10::cuda::CUDACachingAllocator::emptyCache();
   std::size_t free = 0, total = 0;
   ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
