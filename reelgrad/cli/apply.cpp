@@ -208,7 +208,7 @@ void add_apply(CLI::App& app) {
       command
           ->add_option("--segments", arguments->writer.segments.frames,
                        "Encode in segments of N frames, which outlive a crash: the same command then goes on")
-          ->check(CLI::PositiveNumber)
+          ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}))
           ->type_name("N");
   command->add_flag("--fresh", arguments->writer.segments.fresh, "With --segments: throw away those of an earlier run")
       ->needs(segments);

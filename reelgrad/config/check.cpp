@@ -220,9 +220,9 @@ void check_discriminator(const Config& config, Source& source) {
     source.report(written_one(source, {"discriminator.init_iters", "discriminator.iters", "run.steps"}),
                   fmt::format("the network would not be updated once in run.steps = {}", config.run.steps));
   }
-  if (source.has("discriminator.optimizer"))
+  if (source.has_within("discriminator.optimizer"))
     check_optimizer(discriminator.optimizer, "discriminator.optimizer", source);
-  if (!source.has("discriminator.schedule") && discriminator.optimizer.lr == config.optimizer.lr) return;
+  if (!source.has_within("discriminator.schedule") && discriminator.optimizer.lr == config.optimizer.lr) return;
   check_schedule(discriminator.schedule, "discriminator.schedule", discriminator.optimizer.lr,
                  "discriminator.optimizer", config.run.steps, source);
 }

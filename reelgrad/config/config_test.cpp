@@ -635,6 +635,14 @@ TEST_F(ConfigFile, AdversarialTrainingThatCannotBeIsRefused) {
               HasSubstr("discriminator.optimizer.accumulate: unknown key"));
   EXPECT_THAT(error_with("0.1", "[discriminator.schedule]\nname = \"multistep\""),
               HasSubstr("discriminator.schedule.milestones: missing"));
+  const std::string adversarial = minimal_ + "[loss]\ngan = 0.1\n";
+  EXPECT_THAT(
+      error_of(adversarial, {"discriminator.schedule.name=multistep", "discriminator.schedule.milestones=[3,1]"}),
+      HasSubstr("3, 1 do not rise"));
+  EXPECT_THAT(error_of(adversarial, {"discriminator.schedule.name=cosine", "discriminator.schedule.min_lr=1"}),
+              HasSubstr("1 is above discriminator.optimizer.lr"));
+  EXPECT_THAT(error_of(adversarial, {"discriminator.optimizer.nesterov=true"}),
+              HasSubstr("only for discriminator.optimizer.name = \"sgd\""));
 }
 
 TEST_F(ConfigFile, LoadsFromAFileAndNamesItsPath) {

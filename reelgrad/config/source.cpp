@@ -32,6 +32,11 @@ void Source::note_setting(const std::string& key, std::string_view value) {
   lines_.erase(key);
 }
 
+bool Source::has_within(const std::string& section) const {
+  const auto inner = settings_.lower_bound(section + ".");
+  return has(section) || (inner != settings_.end() && inner->first.starts_with(section + "."));
+}
+
 const std::string* Source::setting(const std::string& key) const {
   const auto found = settings_.find(key);
   return found == settings_.end() ? nullptr : &found->second;

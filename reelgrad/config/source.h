@@ -25,6 +25,7 @@ class Source {
   void note_line(const std::string& key, std::uint32_t line);
   void note_setting(const std::string& key, std::string_view value);
   bool has(const std::string& key) const { return lines_.contains(key) || settings_.contains(key); }
+  bool has_within(const std::string& section) const;         // the section, or one of its keys as a setting
   const std::string* setting(const std::string& key) const;  // its value as it was written, or nullptr
 
   // Adds `file:line: key: text`.
