@@ -154,7 +154,7 @@ class ApplyBench {
     session->restore({.window = {{frames[0].view(), 0}}, .clip = "noise"}, {out.mutable_view()}, color).raise();
     first.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     log::info(session->describe());
-    restores_on_cpu_ = session->describe().find("cpu") != std::string::npos;
+    restores_on_cpu_ = session->arithmetic().ends_with("cpu");
     rates.push_back(Workers(*session, size_).frames_per_second(arguments_.seconds));
   }
 
