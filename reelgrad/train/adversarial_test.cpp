@@ -350,8 +350,18 @@ TEST(Adversarial, TheLossesOfTheGeneratorAreNamed) {
 
 const torch::Device kAdversarialCard{torch::kCUDA, 0};
 
-class AdversarialGpuTest : public test::DeterministicCardTest {
+class AdversarialGpuTest : public testing::Test {
  protected:
+  void SetUp() override {
+    if (!test::has_card()) GTEST_SKIP() << "no CUDA card";
+    ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*replace=*/0);  // spectral norm multiplies matrices
+    stream_.emplace(c10::cuda::getStreamFromPool(false, 0));
+    apply_determinism(true);
+  }
+  void TearDown() override { apply_determinism(false); }
+
+  std::optional<c10::cuda::CUDAStreamGuard> stream_;
+
   static Snapshot last_of(const Config& config, BatchSource& batches, const TrainerHooks& hooks = {},
                           std::uint64_t seed = 1, double* loss = nullptr) {
     test::MemoryRecorder recorder;

@@ -1,12 +1,9 @@
 // What the trainer's tests share: batches, a recorder and a validator in memory.
 #pragma once
-#include <c10/cuda/CUDAGuard.h>
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include <cstdlib>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -193,20 +190,5 @@ inline void expect_same_records(const std::vector<StepRecord>& a, const std::vec
 inline bool has_card() {
   return torch::cuda::is_available();
 }
-
-// Each test on a stream of its own and with deterministic algorithms.
-class DeterministicCardTest : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!has_card()) GTEST_SKIP() << "no CUDA card";
-    ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*replace=*/0);  // spectral norm multiplies matrices
-    stream_.emplace(c10::cuda::getStreamFromPool(false, 0));
-    apply_determinism(true);
-  }
-  void TearDown() override { apply_determinism(false); }
-
- private:
-  std::optional<c10::cuda::CUDAStreamGuard> stream_;
-};
 
 }  // namespace reelgrad::test
