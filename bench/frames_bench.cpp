@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -241,6 +242,45 @@ void gpu_frames(benchmark::State& state, const std::string& file, bool ours) {
   state.counters["cores"] = cpu / wall / static_cast<double>(state.range(0));
 }
 
+// A whole picture's conversion as a restorer does it, from a clip's format to half and back; time on the stream.
+void whole_picture(benchmark::State& state, bool back) {
+  constexpr int kLaunches = 50;
+  const int width = back ? 3840 : 1920, height = back ? 2160 : 1080;
+  FramePool pool(yuv420(8), width, height, 1, FramePool::Place::device, kCard);
+  pool.store(0, pictures(yuv420(8), width, height, 1).front()->view());
+  const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
+  const c10::cuda::CUDAStreamGuard guard(stream);
+  const torch::Tensor image = torch::rand({3, height, width}, torch::dtype(torch::kHalf).device(kCard));
+  const PictureRef picture = pool.picture(0);
+  MutablePictureRef out{.width = width, .height = height};
+  for (int p = 0; p < 3; ++p) {
+    out.plane[p] = const_cast<std::byte*>(picture.plane[p]);
+    out.stride_bytes[p] = picture.stride_bytes[p];
+  }
+  cudaEvent_t begin, end;
+  cudaEventCreate(&begin);
+  cudaEventCreate(&end);
+  const CropJob job{picture, 0, 0, width, height, {}, {image.mutable_data_ptr(), planar_strides(width, height)}};
+  const GatherSpec to{.format = yuv420(8), .color = {1, false, 0}, .element = ElementType::f16};
+  const ScatterSpec from{.format = yuv420(8), .color = {1, false, 0}, .element = ElementType::f16};
+  for (auto _ : state) {
+    cudaEventRecord(begin, stream.stream());
+    for (int launch = 0; launch < kLaunches; ++launch) {
+      if (back)
+        cuda::scatter(from, {image.const_data_ptr(), planar_strides(width, height)}, out, stream.stream());
+      else
+        cuda::gather(to, std::array{job}, stream.stream());
+    }
+    cudaEventRecord(end, stream.stream());
+    cudaEventSynchronize(end);
+    float milliseconds = 0;
+    cudaEventElapsedTime(&milliseconds, begin, end);
+    state.SetIterationTime(milliseconds / 1e3 / kLaunches);
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+}
+
 void add_benchmarks(const std::vector<std::string>& clips) {
   const auto host = [](const char* name, VideoFormat format, int width, int height) {
     benchmark::RegisterBenchmark((std::string("host_frames/") + name).c_str(),
@@ -261,6 +301,13 @@ void add_benchmarks(const std::vector<std::string>& clips) {
       ->UseManualTime()
       ->Iterations(50)
       ->Unit(benchmark::kMicrosecond);
+  for (const bool back : {false, true}) {
+    benchmark::RegisterBenchmark(back ? "scatter/2160p_yuv420p8" : "gather/1080p_yuv420p8",
+                                 [=](benchmark::State& state) { whole_picture(state, back); })
+        ->UseManualTime()
+        ->Iterations(20)
+        ->Unit(benchmark::kMicrosecond);
+  }
   for (const std::string& clip : clips) {
     for (const bool ours : {false, true}) {
       benchmark::RegisterBenchmark((std::string("gpu_frames/") + (ours ? "into_cuda" : "vapoursynth_alone")).c_str(),

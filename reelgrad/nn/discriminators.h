@@ -1,5 +1,4 @@
-// Networks that tell real pictures from made ones, for adversarial training. Plain torch operations only, which have
-// second derivatives: the R1 penalty needs them.
+// Networks that tell real pictures from made ones, for adversarial training.
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/types.h>
@@ -38,14 +37,15 @@ class Discriminator : public torch::nn::Module {
 };
 
 struct DiscriminatorOptions {
-  std::string net = "unet_sn";  // unet_sn | patch_vgg | patchgan
-  int channels = 3;             // of x: colours times frames
-  int features = 64;            // of the first layer
-  int scales = 1;               // as many discriminators, each on pictures half as large as the one before
-  int size_px = 0;              // height and width of x; 0: not known, and not allowed for patch_vgg
-  int layers = 3;               // patchgan: those that halve
-  std::string norm = "batch";   // patchgan: batch | spectral | none
-  bool skips = true;            // unet_sn: from the way down to the way up
+  std::string net = "unet_sn";      // unet_sn | patch_vgg | patchgan
+  int channels = 3;                 // of x: colours times frames
+  int features = 64;                // of the first layer
+  int scales = 1;                   // as many discriminators, each on pictures half as large as the one before
+  int size_px = 0;                  // height and width of x; 0: not known, and not allowed for patch_vgg
+  int layers = 3;                   // patchgan: those that halve
+  std::string norm = "batch";       // patchgan: batch | spectral | none
+  bool skips = true;                // unet_sn: from the way down to the way up
+  bool second_derivatives = false;  // has them, for the R1 penalty: by torch's operations alone
   bool operator==(const DiscriminatorOptions&) const = default;
 };
 

@@ -11,6 +11,7 @@
 #include "reelgrad/base/log.h"
 #include "reelgrad/base/sha256.h"
 #include "reelgrad/config/feature_files.h"
+#include "reelgrad/nn/conv_act.h"
 #include "reelgrad/nn/weights_file.h"
 
 namespace reelgrad {
@@ -127,16 +128,19 @@ bool FeatureNetwork::is_tap(int index) const {
   return std::ranges::find(options_.taps, index) != options_.taps.end();
 }
 
-torch::Tensor FeatureNetwork::apply(int index, const torch::Tensor& x) const {
+torch::Tensor FeatureNetwork::apply(int index, const torch::Tensor& x, bool rectified) const {
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
-  if (layer.kind == Layer::Kind::relu) return is_tap(index - 1) ? at::relu(x) : x.relu_();
+  if (layer.kind == Layer::Kind::relu) return at::relu(x);
   if (layer.kind == Layer::Kind::pool) {
     return options_.l2_pooling ? l2_of_squares(x) : largest_of_squares(x, layer.kernel);
   }
   const auto before = std::count_if(layers_.begin(), layers_.begin() + index,
                                     [](const Layer& other) { return other.kind == Layer::Kind::conv; });
   const torch::Tensor& weight = placed_[static_cast<std::size_t>(2 * before)];
-  return at::conv2d(x, weight, placed_[static_cast<std::size_t>(2 * before + 1)], layer.stride, layer.padding);
+  const torch::Tensor& bias = placed_[static_cast<std::size_t>(2 * before + 1)];
+  if (layer.kernel == 3) return conv3x3_act(x, weight, bias, rectified ? Activation::relu : Activation::none);
+  torch::Tensor y = at::conv2d(x, weight, bias, layer.stride, layer.padding);
+  return rectified ? at::relu_(y) : y;
 }
 
 // Layers from `first` to before `end`. {x, taps so far} -> the same; without x where it is the last tap (no tensor may
@@ -146,7 +150,10 @@ std::vector<torch::Tensor> FeatureNetwork::run(int first, int end, const std::ve
   torch::Tensor x = begins_at_tap ? in.back() : in.front();
   std::vector<torch::Tensor> out(in.begin() + (begins_at_tap ? 0 : 1), in.end());
   for (int i = first; i < end; ++i) {
-    x = apply(i, x);
+    const bool rectified =
+        i + 1 < end && layers_[static_cast<std::size_t>(i) + 1].kind == Layer::Kind::relu && !is_tap(i);
+    x = apply(i, x, rectified);
+    if (rectified) ++i;
     if (is_tap(i)) out.push_back(x);
   }
   if (end < std::ssize(layers_) && !is_tap(end - 1)) out.insert(out.begin(), x);

@@ -41,7 +41,8 @@ class FeatureNetwork {
   };
   static std::vector<Layer> layers_of(Backbone backbone);
   std::vector<torch::Tensor> run(int first, int end, const std::vector<torch::Tensor>& in) const;
-  torch::Tensor apply(int index, const torch::Tensor& x) const;
+  // `rectified`: with the ReLU that follows.
+  torch::Tensor apply(int index, const torch::Tensor& x, bool rectified) const;
   bool is_tap(int index) const;
 
   FeatureNetworkOptions options_;

@@ -1,7 +1,9 @@
-// A convolution with torch's own kernels, with spectral norm or without.
+// A convolution with spectral norm or without.
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/types.h>
+
+#include "reelgrad/nn/conv_act.h"
 
 namespace reelgrad {
 
@@ -10,6 +12,7 @@ struct NormedConvOptions {
   int stride = 1, padding = 0;
   bool bias = true;
   bool spectral = false;
+  bool second_derivatives = false;  // has them: by torch's operations alone
 };
 
 // Parameters and start are Conv2d's. With spectral norm ("Spectral Normalization for Generative Adversarial Networks",
@@ -24,8 +27,9 @@ class NormedConv2d : public torch::nn::Module {
   // says, and without waiting for the card.
   torch::Tensor make_weight();
 
-  // `weight`: of make_weight(). Several calls may share it.
-  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& weight) const;
+  // `weight`: of make_weight(). Several calls may share it. `activation`: none or leaky_relu_02.
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& weight,
+                        Activation activation = Activation::none) const;
 
   const torch::Tensor& bias() const { return bias_; }  // undefined: none
 

@@ -4,13 +4,10 @@
 #include <torch/torch.h>
 
 #include "reelgrad/nn/architecture_tools.h"
+#include "reelgrad/nn/relative_error.h"
 
 namespace reelgrad {
 namespace {
-
-double relative_error(const torch::Tensor& ours, const torch::Tensor& reference) {
-  return ((ours.to(reference.options()) - reference).norm() / reference.norm()).item<double>();
-}
 
 torch::nn::BatchNorm2d measured_norm(int features) {
   const torch::NoGradGuard no_grad;

@@ -54,7 +54,8 @@ DiscriminatorOptions discriminator_options(const Config& config) {
           .size_px = config.data.crop_px * config.model.scale,
           .layers = asked.layers,
           .norm = asked.norm,
-          .skips = asked.skips};
+          .skips = asked.skips,
+          .second_derivatives = asked.r1 > 0};
 }
 
 UpdateSteps generator_steps(const Config& config) {

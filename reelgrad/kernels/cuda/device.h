@@ -1,5 +1,7 @@
 // What the kernels share: access to samples and elements in their storage, and launch checks.
 #pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstddef>
@@ -19,7 +21,7 @@ __device__ __forceinline__ float load_sample(const CodeRange& range, const std::
   else if constexpr (storage == Storage::u16)
     return value_of_code(range, static_cast<float>(reinterpret_cast<const std::uint16_t*>(row)[x]));
   else if constexpr (storage == Storage::half)
-    return single_of_half(reinterpret_cast<const std::uint16_t*>(row)[x]);
+    return __half2float(reinterpret_cast<const __half*>(row)[x]);
   else
     return reinterpret_cast<const float*>(row)[x];
 }
@@ -35,7 +37,7 @@ __device__ __forceinline__ void store_sample(Storage storage, const CodeRange& r
       reinterpret_cast<std::uint16_t*>(row)[x] = static_cast<std::uint16_t>(code_of_value(range, value, dither));
       break;
     case Storage::half:
-      reinterpret_cast<std::uint16_t*>(row)[x] = half_of_single(value);
+      reinterpret_cast<__half*>(row)[x] = __float2half_rn(value);
       break;
     case Storage::single:
       reinterpret_cast<float*>(row)[x] = value;
@@ -47,17 +49,18 @@ __device__ __forceinline__ float load_element(const void* image, std::ptrdiff_t 
   if constexpr (element == ElementType::f32)
     return static_cast<const float*>(image)[at];
   else if constexpr (element == ElementType::f16)
-    return single_of_half(static_cast<const std::uint16_t*>(image)[at]);
+    return __half2float(static_cast<const __half*>(image)[at]);
   else
-    return single_of_bfloat(static_cast<const std::uint16_t*>(image)[at]);
+    return __bfloat162float(static_cast<const __nv_bfloat16*>(image)[at]);
 }
 
 __device__ __forceinline__ void store_element(ElementType element, void* image, std::ptrdiff_t at, float value) {
   if (element == ElementType::f32)
     static_cast<float*>(image)[at] = value;
+  else if (element == ElementType::f16)
+    static_cast<__half*>(image)[at] = __float2half_rn(value);
   else
-    static_cast<std::uint16_t*>(image)[at] =
-        element == ElementType::f16 ? half_of_single(value) : bfloat_of_single(value);
+    static_cast<__nv_bfloat16*>(image)[at] = __float2bfloat16_rn(value);
 }
 
 // map_signal with the meanings known at run time: they are uniform over a launch.

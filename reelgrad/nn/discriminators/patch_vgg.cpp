@@ -34,7 +34,13 @@ class PatchVgg : public Discriminator {
     int channels = options.channels;
     for (int level = 0; level < levels; ++level) {
       const int out = f * std::min(1 << level, 8);
-      add(level, 0, {channels, out, 3, 1, 1, level == 0});
+      add(level, 0,
+          {.in = channels,
+           .out = out,
+           .kernel = 3,
+           .padding = 1,
+           .bias = level == 0,
+           .second_derivatives = options.second_derivatives});
       add(level, 1, {out, out, 4, 2, 1, false});
       channels = out;
     }
@@ -49,8 +55,8 @@ class PatchVgg : public Discriminator {
       const torch::Tensor weight = add_weight(pass, *level.conv);
       if (level.norm) add_weights(pass, *level.norm);
       pass.segments.emplace_back([level, weight](const Tensors& in) {
-        torch::Tensor x = level.conv->forward(in.front(), weight);
-        if (level.norm) x = level.norm.ptr()->forward(x);
+        if (!level.norm) return Tensors{level.conv->forward(in.front(), weight, Activation::leaky_relu_02)};
+        torch::Tensor x = level.norm.ptr()->forward(level.conv->forward(in.front(), weight));
         return Tensors{at::leaky_relu_(x, 0.2)};  // in place: one tensor less for the backward pass
       });
     }

@@ -6,6 +6,7 @@
 
 #include <array>
 
+#include "reelgrad/nn/bilinear_doubling.h"
 #include "reelgrad/nn/discriminators.h"
 
 namespace reelgrad {
@@ -16,32 +17,23 @@ using Tensors = std::vector<torch::Tensor>;
 
 constexpr std::size_t kConvs = 10;
 
-torch::Tensor doubled_along(const torch::Tensor& x, std::int64_t dim) {
-  const std::int64_t size = x.size(dim);
-  const torch::Tensor before = at::cat({x.narrow(dim, 0, 1), x.narrow(dim, 0, size - 1)}, dim);
-  const torch::Tensor after = at::cat({x.narrow(dim, 1, size - 1), x.narrow(dim, size - 1, 1)}, dim);
-  return at::stack({0.25 * before + 0.75 * x, 0.75 * x + 0.25 * after}, dim + 1).flatten(dim, dim + 1);
-}
-
-// Bilinear, twice the size, align_corners=False. torch's own gradient on a card adds in any order: where the same bits
-// are asked for it is composed of what has an order.
-torch::Tensor doubled(const torch::Tensor& x) {
-  if (x.is_cuda() && at::globalContext().deterministicAlgorithms()) {
-    const bool half = x.scalar_type() == torch::kHalf || x.scalar_type() == torch::kBFloat16;
-    return doubled_along(doubled_along(half ? x.to(torch::kFloat32) : x, 2), 3);
-  }
-  return at::upsample_bilinear2d(x, {2 * x.size(2), 2 * x.size(3)}, /*align_corners=*/false);
-}
-
 class UNetSN : public Discriminator {
  public:
-  explicit UNetSN(const DiscriminatorOptions& options) : skips_(options.skips) {
+  explicit UNetSN(const DiscriminatorOptions& options)
+      : skips_(options.skips), second_derivatives_(options.second_derivatives) {
     const int f = options.features;
-    add({options.channels, f, 3, 1, 1});
-    for (int factor : {1, 2, 4}) add({factor * f, 2 * factor * f, 4, 2, 1, false, true});
-    for (int factor : {8, 4, 2}) add({factor * f, factor * f / 2, 3, 1, 1, false, true});
-    for (int i = 0; i < 2; ++i) add({f, f, 3, 1, 1, false, true});
-    add({f, 1, 3, 1, 1});
+    const auto normed = [&](int in, int out, int kernel, int stride) {
+      add({in, out, kernel, stride, 1, false, true, options.second_derivatives});
+    };
+    add({.in = options.channels,
+         .out = f,
+         .kernel = 3,
+         .padding = 1,
+         .second_derivatives = options.second_derivatives});
+    for (int factor : {1, 2, 4}) normed(factor * f, 2 * factor * f, 4, 2);
+    for (int factor : {8, 4, 2}) normed(factor * f, factor * f / 2, 3, 1);
+    for (int i = 0; i < 2; ++i) normed(f, f, 3, 1);
+    add({.in = f, .out = 1, .kernel = 3, .padding = 1, .second_derivatives = options.second_derivatives});
   }
 
   DiscriminatorPass pass() override;
@@ -54,7 +46,7 @@ class UNetSN : public Discriminator {
   }
 
   std::vector<std::shared_ptr<NormedConv2d>> convs_;
-  bool skips_;
+  bool skips_, second_derivatives_;
 };
 
 // Between segments: {x, and on the way down the outputs that the way up adds, the coarsest first}.
@@ -63,8 +55,7 @@ DiscriminatorPass UNetSN::pass() {
   std::array<torch::Tensor, kConvs> weights;
   for (std::size_t i = 0; i < kConvs; ++i) weights[i] = add_weight(pass, *convs_[i]);
   const auto layer = [this, weights](std::size_t i, const torch::Tensor& x) {
-    torch::Tensor y = convs_[i]->forward(x, weights[i]);
-    return at::leaky_relu_(y, 0.2);  // in place: one tensor less for the backward pass
+    return convs_[i]->forward(x, weights[i], Activation::leaky_relu_02);
   };
   for (std::size_t i = 0; i < 4; ++i) {
     pass.segments.emplace_back([this, layer, i](const Tensors& in) {
@@ -75,18 +66,20 @@ DiscriminatorPass UNetSN::pass() {
   }
   for (std::size_t i = 4; i < 7; ++i) {
     pass.segments.emplace_back([this, layer, i](const Tensors& in) {
-      const torch::Tensor x = layer(i, doubled(in.front()));
+      const torch::Tensor x = layer(i, bilinear_doubling(in.front()));
       if (!skips_) return Tensors{x};
       Tensors out{x + in[1]};
       out.insert(out.end(), in.begin() + 2, in.end());
       return out;
     });
   }
-  for (std::size_t i = 7; i < 9; ++i) {
-    pass.segments.emplace_back([layer, i](const Tensors& in) { return Tensors{layer(i, in.front())}; });
-  }
-  pass.segments.emplace_back(
-      [this, last = weights[9]](const Tensors& in) { return Tensors{convs_[9]->forward(in.front(), last)}; });
+  const std::array<ConvLayer, 3> end{{{weights[7], {}, Activation::leaky_relu_02},
+                                      {weights[8], {}, Activation::leaky_relu_02},
+                                      {weights[9], convs_[9]->bias()}}};
+  pass.segments.emplace_back([this, layer, end](const Tensors& in) {
+    if (second_derivatives_) return Tensors{convs_[9]->forward(layer(8, layer(7, in.front())), end.back().weight)};
+    return Tensors{conv3x3_row(in.front(), end)};
+  });
   return pass;
 }
 
