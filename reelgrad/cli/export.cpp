@@ -32,14 +32,20 @@ std::optional<int> parse_side(std::string_view text) {
   return side;
 }
 
-// HEIGHTxWIDTH, as ONNX orders them.
 void parse_size(const std::string& text, ExportRequest& request) {
   const auto cross = text.find('x');
-  const auto height = parse_side(std::string_view(text).substr(0, cross));
-  const auto width = cross == text.npos ? std::nullopt : parse_side(std::string_view(text).substr(cross + 1));
-  if (!height || !width) fail_usage(fmt::format("--size {}: expected HEIGHTxWIDTH, as 1080x1920", text));
+  const auto width = parse_side(std::string_view(text).substr(0, cross));
+  const auto height = cross == text.npos ? std::nullopt : parse_side(std::string_view(text).substr(cross + 1));
+  if (!height || !width) fail_usage(fmt::format("--size {}: expected WIDTHxHEIGHT, as 1920x1080", text));
   request.height = *height;
   request.width = *width;
+}
+
+// Before the model is read.
+void refuse_missing_folder(const std::filesystem::path& output) {
+  const std::filesystem::path folder = std::filesystem::absolute(output).parent_path();
+  if (std::filesystem::is_directory(folder)) return;
+  fail(fmt::format("-o {}: there is no folder {}: make it first", output.string(), folder.string()));
 }
 
 // What only one of the formats knows.
@@ -99,6 +105,7 @@ void export_model(ExportArguments& arguments) {
   if (std::filesystem::equivalent(request.model, request.output, ignored)) {
     fail_usage(fmt::format("-o {}: is the model that is read; write to another file", request.output.string()));
   }
+  refuse_missing_folder(request.output);
   refuse_foreign_options(arguments);
   if (!arguments.size.empty()) parse_size(arguments.size, request);
   if (!arguments.check) return engine().export_model(request).raise();
@@ -134,7 +141,7 @@ void add_export(CLI::App& app) {
   command->add_option("--opset", request.opset, ".onnx: version of the operators; default: 17")
       ->check(CLI::Range(17, 20));
   auto* size = command->add_option("--size", arguments->size, ".onnx: the one size of input that it takes")
-                   ->type_name("HEIGHTxWIDTH");
+                   ->type_name("WIDTHxHEIGHT");
   command->add_flag("--dynamic", arguments->dynamic, ".onnx: any size of input, as without --size")->excludes(size);
   command->add_flag("--check", arguments->check, ".onnx: run it in onnxruntime and compare with the network");
   command->add_option("--python", arguments->python,

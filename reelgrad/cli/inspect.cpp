@@ -130,6 +130,16 @@ void print_value(const json& value, int indent) {
   for (std::size_t i = 0; i < value.size(); ++i) print_entry(fmt::format("[{}]", i), value[i], indent);
 }
 
+void print(const json& described, bool as_json) {
+  if (as_json) {
+    fmt::print("{}\n", described.dump(2));
+    return;
+  }
+  for (const auto& [key, value] : described.items()) {
+    if (key != "problem") print_entry(key, value, 0);  // the error's text
+  }
+}
+
 json describe_file(const ClipArgument& file) {
   if (!fs::exists(file.path)) fail(fmt::format("{}: no such file or folder", file.path.string()));
   return is_model(file.path) ? describe_model(file.path) : describe_clip(file);
@@ -141,11 +151,10 @@ void inspect(InspectArguments& arguments) {
     fail_usage("--set: the options of --arch, which is not given");
   arguments.file.args = parse_args(arguments.args);
   const json described = arguments.arch.empty() ? describe_file(arguments.file) : describe_architecture(arguments);
-  if (arguments.json) {
-    fmt::print("{}\n", described.dump(2));
-    return;
-  }
-  for (const auto& [key, value] : described.items()) print_entry(key, value, 0);
+  // What a file holds is worth knowing, and still it is no model.
+  const std::string problem = described.value("problem", "");
+  print(described, arguments.json);
+  if (!problem.empty()) fail(problem);
 }
 
 }  // namespace
@@ -155,6 +164,14 @@ void add_inspect(CLI::App& app) {
   CLI::App* command = app.add_subcommand("inspect",
                                          "Say what is in a clip, script, model, checkpoint or run folder, or what an "
                                          "architecture costs");
+  command->footer(
+      "\nExamples:\n"
+      "  reelgrad inspect 4x_downloaded.pth\n"
+      "  reelgrad inspect --arch swinir --set features=180 --set \"depths=[6, 6, 6, 6, 6, 6]\" --set "
+      "heads=6,6,6,6,6,6\n"
+      "Of weights that fit no architecture, it prints what they are, names the three nearest architectures with the "
+      "first\n"
+      "key that differs, and ends with 1.");
   command->add_option("FILE", arguments->file.path,
                       "Video, .vpy, image folder, .safetensors, .pth, .pt, .ckpt, checkpoint or run folder");
   command

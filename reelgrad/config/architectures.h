@@ -21,6 +21,8 @@ struct ArchitectureEntry {
   std::span<const ArchitectureOption> options;
   bool takes_args = false;  // model.args
   int window = 1;           // frames that it looks at, as data.window must say; of a user's network: any
+
+  int usual_scale() const { return scales[scales.size() > 1 ? 1 : 0]; }
 };
 
 std::span<const ArchitectureEntry> architectures();

@@ -11,7 +11,9 @@
 #include "reelgrad/config/architectures.h"
 #include "reelgrad/frames/color_props.h"
 #include "reelgrad/nn/architectures.h"
+#include "reelgrad/nn/discriminators.h"
 #include "reelgrad/nn/network_cost.h"
+#include "reelgrad/nn/recognition.h"
 #include "reelgrad/nn/weights_file.h"
 #include "reelgrad/record/run_folder.h"
 #include "reelgrad/restore/overlap_measure.h"
@@ -32,6 +34,40 @@ Json tensor_list(const NamedTensors& tensors) {
 void describe_reach(const NetworkInfo& info, Json& json) {
   json["receptive_radius_px"] = info.whole_picture ? Json(nullptr) : Json(info.receptive_radius_px);
   json["size_multiple"] = info.size_multiple;
+}
+
+void describe_unrecognised_file(const std::filesystem::path& file, const NamedTensors& tensors, Json& json) {
+  const std::vector<Candidate> nearest = nearest_architectures(tensors);
+  json["arch"] = nullptr;
+  json["problem"] = fmt::format("{}: {}", file.string(), describe_unrecognised(tensors, nearest));
+  Json list = Json::array();
+  for (const Candidate& candidate : nearest) {
+    const auto shape = [](const auto& sizes) { return sizes ? Json(*sizes) : Json(nullptr); };
+    list.push_back({{"arch", candidate.spec.arch},
+                    {"scale", candidate.spec.scale},
+                    {"options", candidate.spec.options},
+                    {"fitting", candidate.fitting},
+                    {"tensors", candidate.tensors},
+                    {"key", candidate.key},
+                    {"expected", shape(candidate.expected)},
+                    {"found", shape(candidate.found)}});
+  }
+  json["nearest"] = std::move(list);
+}
+
+// The options that the file tells.
+void describe_discriminator(const DiscriminatorOptions& options, Json& json) {
+  json["kind"] = "discriminator";
+  json["net"] = options.net;
+  json["channels"] = options.channels;
+  json["features"] = options.features;
+  json["scales"] = options.scales;
+  if (options.net == "patchgan") {
+    json["layers"] = options.layers;
+    json["norm"] = options.norm;
+  }
+  if (options.size_px > 0) json["size_px"] = options.size_px;
+  json["use"] = "[discriminator] pretrained = \"FILE\" in a config with loss.gan: training goes on from these weights";
 }
 
 // Fills in what the network is; a file of an architecture that we do not have is still worth listing.
@@ -55,17 +91,28 @@ void describe_network(const std::filesystem::path& file, Json& json) {
   }
 }
 
+void describe_weights(const std::filesystem::path& file, Json& json) {
+  const WeightsFile weights = read_weights(file);
+  json["tensors"] = tensor_list(weights.tensors);
+  json["metadata"] = weights.metadata;
+  if (!weights.notes.empty()) json["notes"] = weights.notes;
+  if (const auto discriminator = recognise_discriminator(weights.tensors)) {
+    return describe_discriminator(*discriminator, json);
+  }
+  const bool says_what_it_is = weights.metadata.contains("reelgrad") || weights.tensors.empty();
+  if (says_what_it_is || recognise(weights.tensors)) return describe_network(file, json);
+  describe_unrecognised_file(file, weights.tensors, json);
+}
+
 Json model_json(const std::filesystem::path& file) {
   Json json;
   json["file"] = file.string();
   json["bytes"] = std::filesystem::file_size(file);
-  if (!is_torchscript(file)) {
-    const WeightsFile weights = read_weights(file);
-    json["tensors"] = tensor_list(weights.tensors);
-    json["metadata"] = weights.metadata;
-    if (!weights.notes.empty()) json["notes"] = weights.notes;
+  if (is_torchscript(file)) {
+    describe_network(file, json);
+  } else {
+    describe_weights(file, json);
   }
-  describe_network(file, json);
   return json;
 }
 
@@ -80,11 +127,32 @@ Json checkpoint_list(const std::filesystem::path& run_folder) {
   return list;
 }
 
+// As options are kept: "[6, 6]", which is how a config has it, is "6,6".
+std::string plain_list(std::string text) {
+  std::erase(text, ' ');
+  const bool in_brackets = text.size() >= 2 && text.front() == '[' && text.back() == ']';
+  return in_brackets ? text.substr(1, text.size() - 2) : text;
+}
+
+void bring_to_form(const ArchitectureEntry& entry, std::map<std::string, std::string>& given) {
+  std::vector<std::string> names{"scale"};
+  for (const ArchitectureOption& option : entry.options) {
+    names.emplace_back(option.name);
+    const auto found = given.find(names.back());
+    if (option.kind == "ints" && found != given.end()) found->second = plain_list(found->second);
+  }
+  for (const auto& [name, value] : given) {
+    if (std::ranges::find(names, name) != names.end()) continue;
+    const auto meant = nearest(name, names);
+    fail_usage(fmt::format("--set {}={}: {} has no such option ({})", name, value, entry.name,
+                           meant ? fmt::format("did you mean \"{}\"?", *meant) : "known: " + join(names, ", ")));
+  }
+}
+
 // `given` without "scale", which goes into the spec of its own.
 NetworkSpec spec_of(const ArchitectureEntry& entry, std::map<std::string, std::string> given) {
-  NetworkSpec spec{.arch = std::string(entry.name),
-                   .scale = entry.scales[std::min<std::size_t>(1, entry.scales.size() - 1)],
-                   .window = entry.window};
+  bring_to_form(entry, given);
+  NetworkSpec spec{.arch = std::string(entry.name), .scale = entry.usual_scale(), .window = entry.window};
   if (const auto scale = given.extract("scale")) {
     const std::string& text = scale.mapped();
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), spec.scale);

@@ -5,8 +5,10 @@
 
 namespace reelgrad {
 
-// JSON: {"kind": "model" | "checkpoint" | "run", "path", "file", "arch", "scale", "tensors", …}. Throws failed when
-// there is nothing to read.
+// JSON: {"kind": "model" | "checkpoint" | "run", "path", "file", "arch", "scale", "tensors", …}; of no architecture
+// that is known: "arch" null, "problem" in words and "nearest": [{"arch", "scale", "options", "fitting" of "tensors",
+// "key": the first that differs, its shapes "expected" and "found" (null: none)}]; "kind" "discriminator" with its
+// options and "use". Throws failed when there is nothing to read.
 std::string inspect_model(const std::filesystem::path& path);
 
 // JSON: {"kind": "architecture", "arch", "help", "options": [{name, value, default, allowed, help}], "scales",

@@ -60,6 +60,12 @@ std::optional<NetworkColor> color_of_channels(std::int64_t channels) {
   return std::nullopt;
 }
 
+NoiseChannels noise_channels(std::int64_t in, std::int64_t out) {
+  const NetworkColor by_inputs = in == 1 || in == 2 ? NetworkColor::gray : NetworkColor::rgb;
+  const NetworkColor color = color_of_channels(out).value_or(by_inputs);
+  return {.color = color, .noise_map = in == channels(color) + 1};
+}
+
 std::optional<int> pixel_shuffle_scale(std::int64_t channels, std::int64_t out) {
   for (int scale = 1; scale <= 8; ++scale) {
     if (channels == out * scale * scale) return scale;

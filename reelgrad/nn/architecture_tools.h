@@ -30,6 +30,14 @@ void require_window(const NetworkSpec& spec, int window);
 // The colour of a network with this many colour channels: 1 gray, 3 rgb, as everybody trains; else nullopt.
 std::optional<NetworkColor> color_of_channels(std::int64_t channels);
 
+// What a denoiser's first layer takes, a picture with a noise level beside it or without, and its last one gives; a
+// layer that is missing has 0 channels.
+struct NoiseChannels {
+  NetworkColor color;
+  bool noise_map;
+};
+NoiseChannels noise_channels(std::int64_t in, std::int64_t out);
+
 // The scale of a pixel shuffle from `channels` to `out` channels, from 1 to 8; nullopt when there is none.
 std::optional<int> pixel_shuffle_scale(std::int64_t channels, std::int64_t out);
 

@@ -1,7 +1,6 @@
 #include "reelgrad/nn/architectures.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +13,7 @@
 #include "reelgrad/base/text.h"
 #include "reelgrad/config/architectures.h"
 #include "reelgrad/frames/color_props.h"
+#include "reelgrad/nn/discriminators.h"
 #include "reelgrad/nn/host_threads.h"
 #include "reelgrad/nn/initialisation.h"
 #include "reelgrad/nn/recognition.h"
@@ -25,7 +25,7 @@
 #define REELGRAD_ARCHITECTURE(name)                              \
   namespace reelgrad {                                           \
   std::shared_ptr<Network> make_##name(const NetworkSpec& spec); \
-  std::optional<NetworkSpec> detect_##name(const NamedTensors&); \
+  std::optional<NetworkSpec> detect_##name(const StateShapes&);  \
   }
 #include "reelgrad/nn/architecture_list.inc"
 #undef REELGRAD_ARCHITECTURE
@@ -36,7 +36,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // A network of the user's is known by its file alone.
-std::optional<NetworkSpec> detect_none(const NamedTensors&) {
+std::optional<NetworkSpec> detect_none(const StateShapes&) {
   return std::nullopt;
 }
 
@@ -139,22 +139,14 @@ StoredSpec parse_metadata(const std::string& text, const std::string& source) {
   }
 }
 
-std::string first_keys(const NamedTensors& state) {
-  constexpr std::size_t kShown = 5;
-  std::vector<std::string> keys;
-  for (const auto& [name, tensor] : state) {
-    if (keys.size() == kShown) break;
-    keys.push_back(fmt::format("{} [{}]", name, fmt::join(tensor.sizes(), ", ")));
-  }
-  return fmt::format("{}{}", join(keys, ", "),
-                     state.size() > kShown ? fmt::format(", … ({} tensors)", state.size()) : "");
-}
-
-NetworkSpec detected_spec(const NamedTensors& state, const std::string& source) {
-  if (const auto spec = recognise(state)) return *spec;
+Recognised recognised(const NamedTensors& state, const std::string& source) {
+  if (auto found = recognise(state)) return std::move(*found);
   if (state.empty()) fail(fmt::format("{}: there are no tensors in it", source));
-  fail(fmt::format("{}: not a model of an architecture that reelgrad has; its tensors: {}; nearest: {}", source,
-                   first_keys(state), nearest_architectures(state)));
+  if (const auto discriminator = recognise_discriminator(state)) {
+    fail(fmt::format("{}: {}: it judges pictures and makes none; pretrained in a config's [discriminator] takes it",
+                     source, describe(*discriminator)));
+  }
+  fail(fmt::format("{}: {}", source, describe_unrecognised(state, nearest_architectures(state))));
 }
 
 // The file of a user's network that belongs to a model; the places where it may lie are in architectures.h.
@@ -182,6 +174,14 @@ NetworkSpec stored_spec(const std::string& metadata, const fs::path& file) {
   const std::string network = find_network_file(file, *row, stored.file_hash).string();
   stored.spec.options.insert_or_assign(std::string(row->file_option), network);
   return std::move(stored.spec);
+}
+
+std::shared_ptr<Network> make_stored(const NetworkSpec& spec, const std::string& source) {
+  try {
+    return make_blank_network(spec);
+  } catch (const Error& error) {
+    fail(fmt::format("{}: {}", source, error.what()));  // a file's fault, not the command line's
+  }
 }
 
 // A TorchScript file that comes alone.
@@ -226,9 +226,14 @@ std::shared_ptr<Network> make_blank_network(const NetworkSpec& spec) {
   return make_network(spec);
 }
 
-std::shared_ptr<Network> make_default_network(const Architecture& row, int scale) {
-  const int window = find_architecture(row.name)->window;
-  return make_network({.arch = std::string(row.name), .scale = scale, .window = window});
+NetworkSpec with_what_is_offered(NetworkSpec spec) {
+  const ArchitectureEntry& entry = *find_architecture(spec.arch);
+  if (std::ranges::find(entry.scales, spec.scale) == entry.scales.end()) spec.scale = entry.usual_scale();
+  for (const ArchitectureOption& option : entry.options) {
+    const auto found = spec.options.find(std::string(option.name));
+    if (found != spec.options.end() && !is_allowed(option, found->second)) spec.options.erase(found);
+  }
+  return spec;
 }
 
 NetworkSpec measured_spec(NetworkSpec spec, const Network& network) {
@@ -259,11 +264,13 @@ Model load_model(const std::filesystem::path& file) {
   require_finite(stored.tensors, source);
   const auto ours = stored.metadata.find("reelgrad");
   Model model;
-  model.spec = ours != stored.metadata.end() ? stored_spec(ours->second, file) : detected_spec(stored.tensors, source);
-  try {
-    model.network = make_blank_network(model.spec);
-  } catch (const Error& error) {
-    fail(fmt::format("{}: {}", source, error.what()));  // a file's fault, not the command line's
+  if (ours == stored.metadata.end()) {
+    Recognised found = recognised(stored.tensors, source);
+    model.spec = std::move(found.spec);
+    model.network = std::move(found.network);
+  } else {
+    model.spec = stored_spec(ours->second, file);
+    model.network = make_stored(model.spec, source);
   }
   load_strict(*model.network, stored.tensors, source);
   model.network->eval();

@@ -23,12 +23,14 @@ struct NetworkSpec {
   std::map<std::string, std::string> args;     // of a module
 };
 
+class StateShapes;
+
 struct Architecture {
   std::string_view name;  // the same as in config/architectures.h
   std::shared_ptr<Network> (*make)(const NetworkSpec& spec);
-  // The spec when these keys and shapes are this architecture's. One input channel means gray; three mean rgb, as
-  // everybody trains.
-  std::optional<NetworkSpec> (*detect)(const NamedTensors& state);
+  // What these keys and shapes tell of the spec, whole or with some of them missing: one input channel means gray,
+  // three mean rgb, as everybody trains. What is not told is 0, empty or left out. nullopt: nothing of it is there.
+  std::optional<NetworkSpec> (*detect)(const StateShapes& shapes);
   // Where the network is in a file of the user's: the option that names it, and the name of the copy that a run keeps.
   std::string_view file_option = {}, kept_as = {};
 };
@@ -44,8 +46,8 @@ std::shared_ptr<Network> make_network(const NetworkSpec& spec);
 // For weights that are all overwritten: they and the buffers hold anything. A user's network is made as above.
 std::shared_ptr<Network> make_blank_network(const NetworkSpec& spec);
 
-// With the defaults of its options.
-std::shared_ptr<Network> make_default_network(const Architecture& row, int scale);
+// The spec with defaults in place of what its architecture does not offer.
+NetworkSpec with_what_is_offered(NetworkSpec spec);
 
 // The spec with what was measured on the network, so that it need not be measured again.
 NetworkSpec measured_spec(NetworkSpec spec, const Network& network);

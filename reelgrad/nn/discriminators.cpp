@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "reelgrad/base/error.h"
+#include "reelgrad/nn/initialisation.h"
 
 namespace reelgrad {
 namespace {
@@ -19,12 +20,13 @@ using Tensors = std::vector<torch::Tensor>;
 struct DiscriminatorRow {
   std::string_view name;
   std::shared_ptr<Discriminator> (*make)(const DiscriminatorOptions& options);
+  std::optional<DiscriminatorOptions> (*detect)(const StateShapes& shapes);
 };
 
 constexpr std::array<DiscriminatorRow, 3> kDiscriminators{{
-    {"unet_sn", make_unet_sn},
-    {"patch_vgg", make_patch_vgg},
-    {"patchgan", make_patchgan},
+    {"unet_sn", make_unet_sn, detect_unet_sn},
+    {"patch_vgg", make_patch_vgg, detect_patch_vgg},
+    {"patchgan", make_patchgan, detect_patchgan},
 }};
 
 // The default generator as it was, when this ends.
@@ -59,12 +61,15 @@ NetworkSegment beside(std::size_t count, NetworkSegment segment) {
   };
 }
 
+constexpr int kMostFeatures = 1024;  // that a config takes; more are a damaged file's
+constexpr std::string_view kScale = "discriminator_";
+
 // The same network at several sizes: "High-Resolution Image Synthesis and Semantic Manipulation with Conditional GANs"
 // (Wang et al., 2018); the names discriminator_0, … are those of SPADE's files.
 class MultiScale : public Discriminator {
  public:
   explicit MultiScale(std::vector<std::shared_ptr<Discriminator>> scales) : scales_(std::move(scales)) {
-    for (std::size_t i = 0; i < scales_.size(); ++i) register_module(fmt::format("discriminator_{}", i), scales_[i]);
+    for (std::size_t i = 0; i < scales_.size(); ++i) register_module(fmt::format("{}{}", kScale, i), scales_[i]);
   }
 
   // Between segments: {x at this scale, logits of those before, what the scale's own segments pass on}.
@@ -99,6 +104,25 @@ class MultiScale : public Discriminator {
   std::vector<std::shared_ptr<Discriminator>> scales_;
 };
 
+// Of the finest scale, without what says so.
+NamedTensors first_scale(const NamedTensors& state) {
+  const std::string prefix = fmt::format("{}0.", kScale);
+  NamedTensors first;
+  for (const auto& [name, tensor] : state) {
+    if (name.starts_with(prefix)) first.emplace_back(name.substr(prefix.size()), tensor);
+  }
+  return first;
+}
+
+bool loads_with(const DiscriminatorOptions& options, const NamedTensors& state) {
+  try {
+    const WithoutInitialisation blank;
+    return fits(*make_discriminator(options, 0), state);
+  } catch (const Error&) {
+    return false;  // no such options
+  }
+}
+
 std::shared_ptr<Discriminator> make_one(const DiscriminatorOptions& options) {
   for (const DiscriminatorRow& row : kDiscriminators) {
     if (row.name == options.net) return row.make(options);
@@ -120,7 +144,7 @@ void check_size(const Discriminator& discriminator, const DiscriminatorOptions& 
 
 }  // namespace
 
-torch::Tensor add_weight(DiscriminatorPass& pass, NormedConv2d& conv) {
+torch::Tensor add_weight(DiscriminatorPass& pass, SpectralConv2d& conv) {
   const torch::Tensor weight = conv.make_weight();
   pass.weights.push_back(weight);
   if (conv.bias().defined()) pass.weights.push_back(conv.bias());
@@ -135,6 +159,27 @@ std::vector<torch::Tensor> Discriminator::forward(const torch::Tensor& x) {
   Tensors tensors{x};
   for (const NetworkSegment& segment : pass().segments) tensors = segment(tensors);
   return tensors;
+}
+
+std::optional<DiscriminatorOptions> recognise_discriminator(const NamedTensors& state) {
+  const int scales = StateShapes(state).count_after(kScale);
+  const StateShapes shapes(scales > 0 ? first_scale(state) : state);
+  for (const DiscriminatorRow& row : kDiscriminators) {
+    auto options = row.detect(shapes);
+    if (!options || std::max(options->features, options->channels) > kMostFeatures) continue;
+    options->scales = std::max(scales, 1);
+    if (loads_with(*options, state)) return options;
+  }
+  return std::nullopt;
+}
+
+std::string describe(const DiscriminatorOptions& options) {
+  std::string text = fmt::format("a discriminator, {} with features = {}", options.net, options.features);
+  if (options.net == "patchgan") text += fmt::format(", layers = {}, norm = \"{}\"", options.layers, options.norm);
+  if (options.scales > 1) text += fmt::format(", scales = {}", options.scales);
+  text += fmt::format(", for pictures of {} channel{}", options.channels, options.channels == 1 ? "" : "s");
+  if (options.size_px > 0) text += fmt::format(" and {0}x{0} pixels", options.size_px);
+  return text;
 }
 
 std::shared_ptr<Discriminator> make_discriminator(const DiscriminatorOptions& options, std::uint64_t seed) {

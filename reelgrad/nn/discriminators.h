@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "reelgrad/nn/network.h"
-#include "reelgrad/nn/normed_conv.h"
+#include "reelgrad/nn/spectral_conv.h"
+#include "reelgrad/nn/state_shapes.h"
 
 namespace reelgrad {
 
@@ -49,17 +51,28 @@ struct DiscriminatorOptions {
   bool operator==(const DiscriminatorOptions&) const = default;
 };
 
+// The options of a file of weights, which load strictly with them; what its keys and shapes do not tell is as above:
+// `skips`, and `size_px` but for patch_vgg. nullopt: it is no discriminator.
+std::optional<DiscriminatorOptions> recognise_discriminator(const NamedTensors& state);
+
+// "a discriminator, unet_sn with features = 64, for pictures of 3 channels".
+std::string describe(const DiscriminatorOptions& options);
+
 // Freshly initialised as PyTorch's modules are after torch.manual_seed(seed); the default generator is left as it was.
 // Throws usage for an unknown name, and for pictures that the discriminator does not take.
 std::shared_ptr<Discriminator> make_discriminator(const DiscriminatorOptions& options, std::uint64_t seed);
 
 // For the files of discriminators/: a layer's weights, put into the pass.
-torch::Tensor add_weight(DiscriminatorPass& pass, NormedConv2d& conv);  // the weight for NormedConv2d::forward
+torch::Tensor add_weight(DiscriminatorPass& pass, SpectralConv2d& conv);  // the weight for SpectralConv2d::forward
 void add_weights(DiscriminatorPass& pass, const torch::nn::Module& layer);
 
-// A factory for each, in discriminators/NAME.cpp.
+// A factory for each, in discriminators/NAME.cpp, and what keys and shapes tell of its options, which may be wrong;
+// nullopt: nothing of it is there.
 std::shared_ptr<Discriminator> make_unet_sn(const DiscriminatorOptions& options);
 std::shared_ptr<Discriminator> make_patch_vgg(const DiscriminatorOptions& options);
 std::shared_ptr<Discriminator> make_patchgan(const DiscriminatorOptions& options);
+std::optional<DiscriminatorOptions> detect_unet_sn(const StateShapes& shapes);
+std::optional<DiscriminatorOptions> detect_patch_vgg(const StateShapes& shapes);
+std::optional<DiscriminatorOptions> detect_patchgan(const StateShapes& shapes);
 
 }  // namespace reelgrad

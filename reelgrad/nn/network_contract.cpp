@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "reelgrad/nn/network_probe.h"
+#include "reelgrad/nn/recognition.h"
 
 namespace reelgrad::test {
 namespace {
@@ -146,16 +147,10 @@ void expect_same_spec(const NetworkSpec& found, const NetworkSpec& wanted) {
 
 void expect_is_recognised(const NetworkSpec& spec) {
   const NamedTensors state = state_dict(*make_network(spec));
-  bool recognised = false;
-  for (const Architecture& row : architecture_table()) {
-    const auto found = row.detect(state);
-    EXPECT_EQ(found.has_value(), row.name == spec.arch) << row.name;
-    if (!found || row.name != spec.arch) continue;
-    recognised = true;
-    expect_same_spec(*found, spec);
-    EXPECT_NO_THROW(load_strict(*make_network(*found), state, "the same weights"));
-  }
-  EXPECT_TRUE(recognised);
+  const auto found = recognise(state);
+  ASSERT_TRUE(found);
+  expect_same_spec(found->spec, spec);
+  EXPECT_NO_THROW(load_strict(*found->network, state, "the same weights"));
 }
 
 void expect_takes_a_noise_level(const NetworkSpec& spec, int sigma) {

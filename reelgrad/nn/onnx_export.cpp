@@ -37,7 +37,7 @@ std::vector<Recording> record_at(const Model& model, const std::vector<InputSize
     } catch (const c10::OutOfMemoryError&) {
       throw;
     } catch (const c10::Error& error) {
-      fail(fmt::format("ONNX export: the network does not run on a picture of {}x{}: {}", size.height, size.width,
+      fail(fmt::format("ONNX export: the network does not run on a picture of {}x{}: {}", size.width, size.height,
                        error.what_without_backtrace()));
     }
   }
@@ -58,7 +58,7 @@ onnx::Model convert(const Model& model, const OnnxOptions& options) {
   try {
     return convert_recorded(model, sizes, options);
   } catch (const Error& error) {
-    log::debug(fmt::format("{}: recorded at {}x{}", error.what(), options.size->height, options.size->width));
+    log::debug(fmt::format("{}: recorded at {}x{}", error.what(), options.size->width, options.size->height));
   }
   return convert_recorded(model, {*options.size}, options);
 }
@@ -67,7 +67,7 @@ void check_size(const NetworkInfo& info, const OnnxOptions& options) {
   if (!options.size) return;
   const auto [height, width] = *options.size;
   if (height > 0 && width > 0 && height % info.size_multiple == 0 && width % info.size_multiple == 0) return;
-  fail_usage(fmt::format("--size {}x{}: the network takes heights and widths that are multiples of {}", height, width,
+  fail_usage(fmt::format("--size {}x{}: the network takes widths and heights that are multiples of {}", width, height,
                          info.size_multiple));
 }
 

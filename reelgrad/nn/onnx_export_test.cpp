@@ -188,6 +188,30 @@ std::vector<Function> functions() {
        }},
       {"hard",
        [](auto& x) { return at::hardsigmoid(x * 8 - 4) + at::hardswish(x) + at::relu6(x * 9) + at::elu(x - 0.5); }},
+      {"selu", [](auto& x) { return at::selu(widened(x, 4)) + at::celu(widened(x, 4), 0.7); }},
+      {"log_sigmoid", [](auto& x) { return at::log_sigmoid(widened(x, 4)); }},
+      {"largest",
+       [](auto& x) {
+         const torch::Tensor y = widened(x, 4);
+         return std::get<0>(at::max(y, 1, true)) + std::get<0>(at::min(y, 1, true)) + at::max(y, y * 0.5) + at::min(y) +
+                std::get<0>(at::adaptive_max_pool2d(y, {1, 1}));
+       }},
+      {"where",
+       [](auto& x) {
+         const torch::Tensor y = widened(x, 3);
+         return at::where(y > 0, y, y * 0.2) + at::where(y.lt(x), 1.0, x) + y.masked_fill(y >= 0.5, 0.5) * (x <= y);
+       }},
+      {"channel_shuffle", [](auto& x) { return at::channel_shuffle(widened(x, 6), 3) * widened(x, 6); }},
+      {"nearest_exact",
+       [](auto& x) {
+         return at::_upsample_nearest_exact2d(x, {x.size(2) * 2, x.size(3) * 2}) + at::pixel_shuffle(widened(x, 12), 2);
+       }},
+      {"around",
+       [](auto& x) {
+         return F::pad(x, F::PadFuncOptions({1, 2, 3, 0}).mode(torch::kCircular)) +
+                F::pad(x, F::PadFuncOptions({1, 2, 3, 0}).mode(torch::kReplicate)) +
+                F::pad(x, F::PadFuncOptions({1, 2, 3, 0}).value(0.3));
+       }},
       {"groups",
        [](auto& x) {
          return at::conv2d(widened(x, 4), values({4, 1, 3, 3}), values({4}), 1, 2, 2, 4);

@@ -146,7 +146,7 @@ OnnxGraph::OnnxGraph(std::vector<Recording> recordings, std::vector<InputSize> s
 
 // What may do where a file for any size does not.
 std::string OnnxGraph::instead() const {
-  return target_.size ? "" : ". A file for one size may do: --size HEIGHTxWIDTH";
+  return target_.size ? "" : ". A file for one size may do: --size WIDTHxHEIGHT";
 }
 
 void OnnxGraph::refuse(const std::string& why) const {
@@ -188,7 +188,7 @@ SizedNumber OnnxGraph::fitted(const std::vector<double>& values, bool whole) con
   if (const auto number = fit(values, sizes_, whole)) return settled(*number);
   std::vector<std::string> examples;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    examples.push_back(fmt::format("{} at {}x{}", values[i], sizes_[i].height, sizes_[i].width));
+    examples.push_back(fmt::format("{} at {}x{}", values[i], sizes_[i].width, sizes_[i].height));
   }
   refuse(fmt::format("its numbers follow from the picture's size in a way that a file for any size cannot have ({}){}",
                      fmt::join(examples, ", "), instead()));

@@ -129,6 +129,35 @@ void convert_lerp(OnnxGraph& graph) {
   graph.give(graph.add("Add", {self, graph.add("Mul", {way, graph.operand("weight", type)})}));
 }
 
+// In the type of what is compared; what comes out is bools.
+void compare(OnnxGraph& graph, const char* onnx) {
+  const torch::ScalarType type = graph.type(graph.value("self"));
+  graph.give(graph.add(onnx, {graph.tensor("self"), graph.operand("other", type)}));
+}
+void convert_gt(OnnxGraph& graph) {
+  compare(graph, "Greater");
+}
+void convert_ge(OnnxGraph& graph) {
+  compare(graph, "GreaterOrEqual");
+}
+void convert_lt(OnnxGraph& graph) {
+  compare(graph, "Less");
+}
+void convert_le(OnnxGraph& graph) {
+  compare(graph, "LessOrEqual");
+}
+
+void convert_where(OnnxGraph& graph) {
+  const torch::ScalarType type = output_type(graph);
+  graph.give(
+      graph.add("Where", {graph.tensor("condition"), graph.operand("self", type), graph.operand("other", type)}));
+}
+
+void convert_masked_fill(OnnxGraph& graph) {
+  const torch::ScalarType type = output_type(graph);
+  graph.give(graph.add("Where", {graph.tensor("mask"), graph.operand("value", type), self_in_output_type(graph)}));
+}
+
 void convert_rsqrt(OnnxGraph& graph) {
   graph.give(graph.add("Reciprocal", {graph.add("Sqrt", {self_in_output_type(graph)})}));
 }
@@ -167,8 +196,10 @@ void convert_leaky_relu(OnnxGraph& graph) {
 }
 
 void convert_elu(OnnxGraph& graph) {
-  if (graph.real("scale") != 1 || graph.real("input_scale") != 1) graph.refuse("scales are not supported");
-  graph.give(graph.add("Elu", {graph.tensor("self")}, {{"alpha", static_cast<float>(graph.real("alpha"))}}));
+  if (graph.real("input_scale") != 1) graph.refuse("input_scale is not supported");
+  const std::string y = graph.add("Elu", {graph.tensor("self")}, {{"alpha", static_cast<float>(graph.real("alpha"))}});
+  const double scale = graph.real("scale");
+  graph.give(scale == 1 ? y : graph.add("Mul", {y, graph.scalar(scale, output_type(graph))}));
 }
 
 void convert_silu(OnnxGraph& graph) {
@@ -179,6 +210,11 @@ void convert_silu(OnnxGraph& graph) {
 void convert_softplus(OnnxGraph& graph) {
   if (graph.real("beta") != 1) graph.refuse("beta is not supported");
   graph.give(graph.add("Softplus", {graph.tensor("self")}));
+}
+
+// -log(1 + exp(-x)).
+void convert_log_sigmoid(OnnxGraph& graph) {
+  graph.give(graph.add("Neg", {graph.add("Softplus", {graph.add("Neg", {graph.tensor("self")})})}));
 }
 
 void convert_mish(OnnxGraph& graph) {
@@ -434,6 +470,24 @@ void convert_adaptive_avg_pool2d(OnnxGraph& graph) {
   graph.give(graph.reduce("ReduceMean", graph.tensor("self"), Ints{rank - 2, rank - 1}, true));
 }
 
+void convert_adaptive_max_pool2d(OnnxGraph& graph) {
+  if (graph.integers("output_size") != Ints{1, 1}) graph.refuse("only the maximum of the whole picture is supported");
+  const std::int64_t rank = graph.rank(graph.value("self"));
+  graph.give(graph.reduce("ReduceMax", graph.tensor("self"), Ints{rank - 2, rank - 1}, true));
+}
+
+// Of all values, or along a dimension; of two tensors as well. Where it was found is not given.
+void convert_extreme(OnnxGraph& graph, const char* of_two, const char* over_dims) {
+  if (graph.has("other")) return convert_binary(graph, of_two);
+  convert_reduction(graph, over_dims);
+}
+void convert_max(OnnxGraph& graph) {
+  convert_extreme(graph, "Max", "ReduceMax");
+}
+void convert_min(OnnxGraph& graph) {
+  convert_extreme(graph, "Min", "ReduceMin");
+}
+
 std::vector<onnx::Attribute> pool_attributes(OnnxGraph& graph) {
   const auto pair = [](Ints values) { return values.size() == 1 ? Ints(2, values[0]) : values; };
   const Ints kernel = pair(graph.integers("kernel_size")), padding = pair(graph.integers("padding"));
@@ -610,12 +664,50 @@ void convert_replication_pad(OnnxGraph& graph) {
   pad(graph, "padding", "edge");
 }
 
+// What leaves at one side comes in at the other.
+void pad_around(OnnxGraph& graph) {
+  const ValueId self = graph.value("self");
+  const Ints pads = graph.integers("pad");
+  std::string x = graph.name(self);
+  for (std::size_t i = 0; i < pads.size() / 2; ++i) {
+    const std::int64_t dim = graph.rank(self) - 1 - static_cast<std::int64_t>(i);
+    const auto before = static_cast<double>(pads[2 * i]), after = static_cast<double>(pads[2 * i + 1]);
+    if (before < 0 || after < 0) graph.refuse("less than nothing around a picture is not supported");
+    std::vector<std::string> parts{x};
+    if (before > 0) parts.insert(parts.begin(), graph.slice(x, dim, fixed_number(-before), fixed_number(kToEnd)));
+    if (after > 0) parts.push_back(graph.slice(x, dim, fixed_number(0), fixed_number(after)));
+    if (parts.size() > 1) x = graph.add("Concat", parts, {{"axis", dim}});
+  }
+  graph.give(x);
+}
+
+void convert_pad(OnnxGraph& graph) {
+  const std::string mode = graph.text("mode");
+  if (mode == "circular") return pad_around(graph);
+  pad(graph, "pad", mode == "replicate" ? "edge" : mode.c_str());
+}
+
 // --- pictures of other sizes
 
 void convert_pixel_shuffle(OnnxGraph& graph) {
   if (graph.rank(graph.output()) != 4) graph.refuse("only of four dimensions");
   graph.give(graph.add("DepthToSpace", {graph.tensor("self")},
                        {{"blocksize", graph.integer("upscale_factor")}, {"mode", std::string("CRD")}}));
+}
+
+void convert_channel_shuffle(OnnxGraph& graph) {
+  const ValueId self = graph.value("self");
+  const std::vector<SizedNumber> shape = graph.shape(self);
+  const std::int64_t groups = graph.integer("groups"), channels = graph.size(self, 1);
+  std::vector<SizedNumber> cut{shape[0], fixed_number(static_cast<double>(groups)),
+                               fixed_number(static_cast<double>(channels / groups))};
+  cut.insert(cut.end(), shape.begin() + 2, shape.end());
+  Ints order(cut.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
+  std::swap(order[1], order[2]);
+  const std::string turned = graph.transpose(graph.reshape(graph.name(self), shape, cut), order);
+  std::swap(cut[1], cut[2]);
+  graph.give(graph.reshape(turned, cut, shape));
 }
 
 // SpaceToDepth orders the channels in another way.
@@ -655,6 +747,11 @@ void convert_nearest(OnnxGraph& graph) {
   resize(graph, {{"mode", std::string("nearest")},
                  {"coordinate_transformation_mode", std::string("asymmetric")},
                  {"nearest_mode", std::string("floor")}});
+}
+void convert_nearest_exact(OnnxGraph& graph) {
+  resize(graph, {{"mode", std::string("nearest")},
+                 {"coordinate_transformation_mode", std::string("half_pixel")},
+                 {"nearest_mode", std::string("round_prefer_ceil")}});
 }
 void convert_bilinear(OnnxGraph& graph) {
   resize(graph, {{"mode", std::string("linear")}, {"coordinate_transformation_mode", corners(graph)}});
@@ -731,6 +828,12 @@ constexpr std::array kRows{
     Row{"addcmul", convert_addcmul},
     Row{"addcdiv", convert_addcdiv},
     Row{"lerp", convert_lerp},
+    Row{"gt", convert_gt},
+    Row{"ge", convert_ge},
+    Row{"lt", convert_lt},
+    Row{"le", convert_le},
+    Row{"where", convert_where},
+    Row{"masked_fill", convert_masked_fill},
     Row{"rsqrt", convert_rsqrt},
     Row{"square", convert_square},
     Row{"clamp", convert_clamp},
@@ -742,6 +845,7 @@ constexpr std::array kRows{
     Row{"silu", convert_silu},
     Row{"softplus", convert_softplus},
     Row{"mish", convert_mish},
+    Row{"log_sigmoid", convert_log_sigmoid},
     Row{"hardsigmoid", convert_hardsigmoid},
     Row{"gelu", convert_gelu},
     Row{"prelu", convert_prelu},
@@ -769,6 +873,9 @@ constexpr std::array kRows{
     Row{"var", convert_var},
     Row{"std", convert_std},
     Row{"adaptive_avg_pool2d", convert_adaptive_avg_pool2d},
+    Row{"adaptive_max_pool2d", convert_adaptive_max_pool2d},
+    Row{"max", convert_max},
+    Row{"min", convert_min},
     Row{"avg_pool2d", convert_avg_pool2d},
     Row{"max_pool2d", convert_max_pool2d},
     Row{"view", convert_reshape},
@@ -795,13 +902,16 @@ constexpr std::array kRows{
     Row{"repeat", convert_repeat},
     Row{"roll", convert_roll},
     Row{"flip", convert_flip},
+    Row{"pad", convert_pad},
     Row{"constant_pad_nd", convert_constant_pad},
     Row{"reflection_pad1d", convert_reflection_pad},
     Row{"reflection_pad2d", convert_reflection_pad},
     Row{"replication_pad2d", convert_replication_pad},
+    Row{"channel_shuffle", convert_channel_shuffle},
     Row{"pixel_shuffle", convert_pixel_shuffle},
     Row{"pixel_unshuffle", convert_pixel_unshuffle},
     Row{"upsample_nearest2d", convert_nearest},
+    Row{"_upsample_nearest_exact2d", convert_nearest_exact},
     Row{"upsample_bilinear2d", convert_bilinear},
     Row{"upsample_bicubic2d", convert_bicubic},
     Row{"grid_sampler_2d", convert_grid_sampler},

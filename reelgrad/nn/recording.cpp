@@ -7,6 +7,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 
 #include "reelgrad/base/error.h"
@@ -40,6 +41,12 @@ const void* memory_of(const torch::Tensor& tensor) {
   return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
+// An operation that TorchScript's interpreter calls has all that lies on its stack for inputs and for outputs: its own
+// are the uppermost.
+std::span<const c10::IValue> uppermost(std::span<const c10::IValue> stack, std::size_t count) {
+  return stack.size() > count ? stack.last(count) : stack;
+}
+
 class NetworkRecorder {
  public:
   NetworkRecorder(const torch::Tensor& input, const std::function<bool(std::string_view)>& is_known)
@@ -59,8 +66,8 @@ class NetworkRecorder {
     const auto schema = function.operator_schema();
     if (!schema) return begun;
     std::string& name = begun->operation.name = plain_name(schema->name());
-    const auto inputs = function.inputs();
     const auto& arguments = schema->arguments();
+    const auto inputs = uppermost(function.inputs(), arguments.size());
     const std::size_t count = std::min(inputs.size(), arguments.size());
     const bool only_shape = std::ranges::find(kOnlyShape, name) != kOnlyShape.end();
     for (std::size_t i = 0; i < count; ++i) {
@@ -81,7 +88,11 @@ class NetworkRecorder {
     if (!begun.visible) return;
     for (const torch::Tensor& tensor : begun.written) overwrite(tensor, begun);
     std::vector<torch::Tensor> outputs;
-    for (const c10::IValue& output : function.outputs()) append_tensors(output, outputs);
+    const auto schema = function.operator_schema();
+    const std::vector<c10::IValue> given = function.outputs();
+    for (const c10::IValue& output : uppermost(given, schema ? schema->returns().size() : given.size())) {
+      append_tensors(output, outputs);
+    }
     const bool gave_its_input = begun.written.empty() && std::ranges::all_of(outputs, [&](const torch::Tensor& t) {
                                   return find(t).has_value();
                                 });
@@ -100,7 +111,7 @@ class NetworkRecorder {
     WeakTensorImpl held;
   };
 
-  static bool writes_itself(const BegunOperation& begun, c10::ArrayRef<const c10::IValue> inputs) {
+  static bool writes_itself(const BegunOperation& begun, std::span<const c10::IValue> inputs) {
     return begun.written.size() == 1 && inputs[0].isTensor() && inputs[0].toTensor().is_same(begun.written[0]);
   }
 

@@ -85,6 +85,11 @@ void copy_in(const Fit& fit) {
   for (const auto& [ours, theirs] : fit.pairs) ours.copy_(theirs);
 }
 
+bool is_strict(const Fit& fit) {
+  return fit.report.missing.empty() && fit.report.unexpected.empty() && fit.report.reshaped.empty() &&
+         fit.repeated.empty();
+}
+
 std::size_t wanted(const LoadReport& report) {
   return report.loaded.size() + report.missing.size() + report.reshaped.size();
 }
@@ -94,13 +99,17 @@ std::size_t wanted(const LoadReport& report) {
 void load_strict(torch::nn::Module& network, const NamedTensors& state, const std::string& source) {
   const Fit found = fit(network, state);
   const LoadReport& report = found.report;
-  if (!report.missing.empty() || !report.unexpected.empty() || !report.reshaped.empty() || !found.repeated.empty()) {
+  if (!is_strict(found)) {
     fail(fmt::format("{}: these weights do not fit the network: {} of {} tensors match{}{}{}{}", source,
                      report.loaded.size(), wanted(report), describe_list("missing", report.missing),
                      describe_list("unexpected", report.unexpected), describe_list("of another shape", report.reshaped),
                      describe_list("given twice", found.repeated)));
   }
   copy_in(found);
+}
+
+bool fits(const torch::nn::Module& network, const NamedTensors& state) {
+  return is_strict(fit(network, state));
 }
 
 LoadReport load_partial(torch::nn::Module& network, const NamedTensors& state, const std::string& source) {

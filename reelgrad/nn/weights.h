@@ -45,6 +45,9 @@ NamedTensors state_dict(const torch::nn::Module& network);
 // mismatched keys. `source` names the file in messages.
 void load_strict(torch::nn::Module& network, const NamedTensors& state, const std::string& source);
 
+// Whether that would be done.
+bool fits(const torch::nn::Module& network, const NamedTensors& state);
+
 // What became of the tensors of a file and of a network when one was loaded into the other as far as it fits.
 struct LoadReport {
   std::vector<std::string> loaded, missing, unexpected;

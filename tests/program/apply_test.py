@@ -112,6 +112,42 @@ class Apply(ProgramTest):
                 self.assertTrue(described["frames"]["why"])
             self.run_program("inspect", path)
 
+    def test_inspect_of_what_is_no_model(self):
+        import safetensors.torch
+        import torch
+
+        weights = safetensors.torch.load_file(self.run_folder / "checkpoints" / "step-000008" / "model.safetensors")
+        last = max(weights, key=lambda name: int(name.split(".")[1]))
+        gone = weights.pop(last)
+        torch.save(weights, self.folder / "torn.pth")
+        done = self.run_program("inspect", "torn.pth", "--json", expect=1)
+        described = json.loads(done.stdout)
+        self.assertIsNone(described["arch"])
+        self.assertEqual(len(described["nearest"]), 3)
+        nearest = described["nearest"][0]
+        self.assertEqual((nearest["arch"], nearest["key"], nearest["expected"], nearest["found"]),
+                         ("compact", last, list(gone.shape), None))
+        self.assert_one_sentence(self.run_program("inspect", "torn.pth", expect=1).stderr, "torn.pth", "compact", last)
+
+        discriminator = {"model.0.weight": torch.zeros(8, 3, 4, 4), "model.0.bias": torch.zeros(8),
+                         "model.2.weight": torch.zeros(16, 8, 4, 4), "model.2.bias": torch.zeros(16),
+                         "model.4.weight": torch.zeros(1, 16, 4, 4), "model.4.bias": torch.zeros(1)}
+        torch.save(discriminator, self.folder / "judge.pth")
+        described = json.loads(self.run_program("inspect", "judge.pth", "--json").stdout)
+        self.assertEqual((described["kind"], described["net"], described["layers"], described["norm"]),
+                         ("discriminator", "patchgan", 1, "none"))
+        self.assertIn("[discriminator]", described["use"])
+        done = self.run_program("apply", "judge.pth", "pair.vpy", "-o", "out.y4m", expect=1)
+        self.assert_one_sentence(done.stderr, "discriminator", "patchgan")
+
+    def test_inspect_of_an_architecture(self):
+        set_all = ("--set", "depths=[2, 2]", "--set", "heads=6,6", "--set", "scale=3")
+        described = json.loads(self.run_program("inspect", "--arch", "swinir", *set_all, "--json").stdout)
+        self.assertEqual(described["scale"], 3)
+        self.assertEqual({o["name"]: o["value"] for o in described["options"]}["depths"], "2,2")
+        done = self.run_program("inspect", "--arch", "swinir", "--set", "depth=[2, 2]", expect=2)
+        self.assert_one_sentence(done.stderr, 'did you mean "depths"?')
+
     def restored(self, model):
         self.run_program("apply", model, "pair.vpy", "-o", "out.y4m", "--frames", "0:2", "--precision", "fp32")
         return (self.folder / "out.y4m").read_bytes()

@@ -58,7 +58,7 @@ class Onnx(ProgramTest):
         self.assertLess(difference, 1e-5)
 
     def test_runs_in_vapoursynth_in_half_at_one_size(self):
-        self.export("--check", "--half", "--size", "48x64", "--opset", "20")
+        self.export("--check", "--half", "--size", "64x48", "--opset", "20")
         difference, shape = self.in_vapoursynth("half")
         self.assertEqual(shape, ["128", "96", "RGBH"])
         self.assertLess(difference, 2e-3)
@@ -80,19 +80,36 @@ class Onnx(ProgramTest):
         self.assert_one_sentence(done.stderr, "--opset is for .onnx")
         self.assertFalse((self.folder / "model.pth").exists())
         for size in ("48", "48x", "0x64", "48x64x3", "ax4"):
-            self.assert_one_sentence(self.export("--size", size, expect=2).stderr, f"--size {size}", "HEIGHTxWIDTH")
+            self.assert_one_sentence(self.export("--size", size, expect=2).stderr, f"--size {size}", "WIDTHxHEIGHT")
         self.run_program("export", self.run_folder, "-o", "model.onnx", "--opset", "21", expect=2)
         self.run_program("export", self.run_folder, "-o", "model.onnx", "--size", "4x4", "--dynamic", expect=2)
         done = self.run_program("export", self.run_folder, "-o", "model.onnx", "--check", "--python", "/nonexistent/python",
                                 expect=1)
         self.assert_one_sentence(done.stderr, "--python /nonexistent/python", "onnxruntime")
         self.assertFalse((self.folder / "model.onnx").exists())
+        done = self.run_program("export", self.run_folder, "-o", "nowhere/model.onnx", expect=1)
+        self.assert_one_sentence(done.stderr, "nowhere/model.onnx", "no folder")
 
     def test_a_torchscript_file(self):
         import torch
 
-        network = torch.nn.Sequential(torch.nn.Conv2d(3, 12, 3, padding=1), torch.nn.GELU(), torch.nn.PixelShuffle(2))
-        torch.jit.script(network).save(self.folder / "network.pt")
+        # While an operation of a residual's inside runs, its input waits on the interpreter's stack.
+        class Network(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = torch.nn.Conv2d(3, 8, 3, padding=1)
+                self.body = torch.nn.Sequential(torch.nn.PReLU(8), torch.nn.Conv2d(8, 8, 3, padding=1), torch.nn.BatchNorm2d(8),
+                                                torch.nn.LeakyReLU(0.1, inplace=True), torch.nn.GELU())
+                self.tail = torch.nn.Conv2d(8, 12, 3, padding=1)
+
+            def forward(self, x):
+                features = self.head(x)
+                a, b = (features + self.body(features)).chunk(2, dim=1)
+                features = torch.cat([a * b.mean(dim=[2, 3], keepdim=True), b.clamp(0.0, 1.0)], dim=1)
+                larger = torch.nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear")
+                return larger + torch.nn.functional.pixel_shuffle(self.tail(features), 2)
+
+        torch.jit.script(Network()).save(self.folder / "network.pt")
         self.run_program("export", "network.pt", "-o", "network.onnx", "--check", "--python", sys.executable)
         network = torch.nn.Sequential(torch.nn.Conv2d(3, 12, 3, padding=1), torch.nn.PixelShuffle(2), torch.nn.Softshrink())
         torch.jit.script(network).save(self.folder / "network.pt")

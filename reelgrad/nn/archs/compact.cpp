@@ -8,7 +8,6 @@
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/conv.h>
 
-#include <map>
 #include <string>
 
 #include "reelgrad/base/error.h"
@@ -135,36 +134,19 @@ std::shared_ptr<Network> make_compact(const NetworkSpec& spec) {
                               .activation = compact::parse_activation(spec.options.at("activation"))});
 }
 
-std::optional<NetworkSpec> detect_compact(const NamedTensors& state) {
-  std::map<std::string, torch::Tensor> tensors(state.begin(), state.end());
-  const auto conv_at = [&](std::size_t index) -> const torch::Tensor* {
-    const auto found = tensors.find(fmt::format("body.{}.weight", index));
-    const bool is_conv = found != tensors.end() && found->second.dim() == 4 && found->second.size(2) == 3;
-    return is_conv ? &found->second : nullptr;
-  };
-  std::size_t last = 0;
-  while (conv_at(last + 2) != nullptr) last += 2;
-  if (conv_at(0) == nullptr || last < 4) return std::nullopt;
-  // 2 tensors a convolution and one slope between two of them: anything else in the file is another architecture.
-  if (state.size() != (last / 2 + 1) * 2 + last / 2) return std::nullopt;
-  for (std::size_t i = 1; i < last; i += 2) {
-    const auto slope = tensors.find(fmt::format("body.{}.weight", i));
-    if (slope == tensors.end() || slope->second.dim() != 1) return std::nullopt;
-  }
-
-  const std::int64_t in = conv_at(0)->size(1);
-  const std::int64_t out = conv_at(last)->size(0);
-  if (in != 1 && in != 3) return std::nullopt;
-  for (int scale = 1; scale <= 4; ++scale) {
-    if (out != in * scale * scale) continue;
-    return NetworkSpec{.arch = "compact",
-                       .scale = scale,
-                       .color = in == 1 ? NetworkColor::gray : NetworkColor::rgb,
-                       .options = {{"features", std::to_string(conv_at(0)->size(0))},
-                                   {"convs", std::to_string(last / 2 - 1)},
-                                   {"activation", "prelu"}}};
-  }
-  return std::nullopt;
+// Convolutions have the even numbers up to the last, activations the odd ones between.
+std::optional<NetworkSpec> detect_compact(const StateShapes& shapes) {
+  const bool slopes = shapes.shape("body.1.weight").size() == 1 || shapes.shape("body.3.weight").size() == 1;
+  const int last = shapes.count_after("body.") / 2 * 2;
+  if (!slopes || last < 4) return std::nullopt;
+  const auto color = color_of_channels(shapes.inputs("body.0")).value_or(NetworkColor::rgb);
+  const std::int64_t out = shapes.outputs(fmt::format("body.{}", last));
+  return NetworkSpec{.arch = "compact",
+                     .scale = pixel_shuffle_scale(out, channels(color)).value_or(0),
+                     .color = color,
+                     .options = {{"features", std::to_string(shapes.outputs("body.0"))},
+                                 {"convs", std::to_string(last / 2 - 1)},
+                                 {"activation", "prelu"}}};
 }
 
 }  // namespace reelgrad

@@ -111,31 +111,23 @@ std::shared_ptr<Network> make_dncnn(const NetworkSpec& spec) {
                                                             .sigma = int_option(spec, "sigma")});
 }
 
-std::optional<NetworkSpec> detect_dncnn(const NamedTensors& state) {
-  const StateShapes shapes(state);
+std::optional<NetworkSpec> detect_dncnn(const StateShapes& shapes) {
   const int modules = shapes.count_after("model.");
-  const bool batch_norm = shapes.has("model.3.running_mean");
-  const int depth = (modules - 3) / (batch_norm ? 3 : 2) + 2;
-  if (modules < 5 || !shapes.has("model.2.weight")) return std::nullopt;
-  for (int i = 0; i < depth; ++i) {
-    const std::string key = fmt::format("model.{}.", dncnn::key_of_conv(i, batch_norm));
-    if (shapes.dim(key + "weight", 2) != 3 || !shapes.has(key + "bias")) return std::nullopt;
+  if (modules < 5 || shapes.shape("model.2.weight").size() != 4 || shapes.count_after("model.1.") > 0) {
+    return std::nullopt;
   }
-  // Two tensors a convolution, five a normalisation: anything else in the file is another architecture.
-  const std::size_t tensors = 2 * depth + (batch_norm ? 5 * (depth - 2) : 0);
-  if (shapes.size() != tensors) return std::nullopt;
-
-  const std::int64_t in = shapes.dim("model.0.weight", 1);
-  const std::int64_t out = shapes.dim(fmt::format("model.{}.weight", modules - 1), 0);
-  const auto color = color_of_channels(out);
-  if (!color || (in != out && in != out + 1)) return std::nullopt;
+  const bool batch_norm = shapes.has("model.3.running_mean") || shapes.has("model.3.running_var");
+  const int each = batch_norm ? 3 : 2;
+  const int depth = (modules - 3 + each - 1) / each + 2;
+  const auto [color, noise_map] = noise_channels(
+      shapes.inputs("model.0"), shapes.outputs(fmt::format("model.{}", dncnn::key_of_conv(depth - 1, batch_norm))));
   return NetworkSpec{.arch = "dncnn",
                      .scale = 1,
-                     .color = *color,
-                     .options = {{"features", std::to_string(shapes.dim("model.0.weight", 0))},
+                     .color = color,
+                     .options = {{"features", std::to_string(shapes.outputs("model.0"))},
                                  {"depth", std::to_string(depth)},
                                  {"batch_norm", batch_norm ? "true" : "false"},
-                                 {"noise_map", in == out ? "false" : "true"}}};
+                                 {"noise_map", noise_map ? "true" : "false"}}};
 }
 
 }  // namespace reelgrad

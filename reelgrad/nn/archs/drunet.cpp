@@ -191,27 +191,23 @@ std::shared_ptr<Network> make_drunet(const NetworkSpec& spec) {
   return std::make_shared<drunet::Drunet>(drunet::parsed(spec));
 }
 
-std::optional<NetworkSpec> detect_drunet(const NamedTensors& state) {
-  const StateShapes shapes(state);
+std::optional<NetworkSpec> detect_drunet(const StateShapes& shapes) {
   const int blocks = shapes.count_after("m_body.");
-  // One tensor a convolution: two a block, and head, tail, and three each down and up.
-  if (blocks == 0 || shapes.size() != 2 * (2 * drunet::kLevels - 1) * std::size_t(blocks) + 8) return std::nullopt;
-  const std::int64_t in = shapes.dim("m_head.weight", 1), out = shapes.dim("m_tail.weight", 0);
-  const auto color = color_of_channels(out);
-  if (!color || (in != out && in != out + 1)) return std::nullopt;
-  const auto features = [&](const char* key) { return std::to_string(shapes.dim(key, 0)); };
+  if (blocks == 0) return std::nullopt;
+  const auto [color, noise_map] = noise_channels(shapes.inputs("m_head"), shapes.outputs("m_tail"));
+  const auto features = [&](const char* layer) { return std::to_string(shapes.outputs(layer)); };
   const bool strided = shapes.has(fmt::format("m_down1.{}.weight", blocks));
   return NetworkSpec{.arch = "drunet",
                      .scale = 1,
-                     .color = *color,
-                     .options = {{"features", features("m_head.weight")},
-                                 {"features2", features("m_down2.0.res.0.weight")},
-                                 {"features3", features("m_down3.0.res.0.weight")},
-                                 {"features4", features("m_body.0.res.0.weight")},
+                     .color = color,
+                     .options = {{"features", features("m_head")},
+                                 {"features2", features("m_down2.0.res.0")},
+                                 {"features3", features("m_down3.0.res.0")},
+                                 {"features4", features("m_body.0.res.0")},
                                  {"blocks", std::to_string(blocks)},
                                  {"downsample", strided ? "strideconv" : "avgpool"},
                                  {"upsample", drunet::upsampling(shapes)},
-                                 {"noise_map", in == out ? "false" : "true"}}};
+                                 {"noise_map", noise_map ? "true" : "false"}}};
 }
 
 }  // namespace reelgrad

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <torch/nn/init.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -205,22 +206,24 @@ EsrganOptions parsed(const NetworkSpec& spec) {
 // The layout of a file, by its first dense block.
 std::optional<std::string> key_style(const StateShapes& shapes) {
   for (const char* style : {"model", "body", "RRDB_trunk"}) {
-    const Keys keys(style, 0, 0);
-    if (shapes.has(keys.first() + ".weight") && shapes.has(keys.dense(0, 0, 0) + ".weight")) return style;
+    if (shapes.outputs(Keys(style, 0, 0).dense(0, 0, 0)) > 0) return style;
   }
   return std::nullopt;
 }
 
 int count_ups(const StateShapes& shapes, const std::string& style) {
-  if (style == "model") return (shapes.count_after("model.") - 5) / 3;
+  constexpr int kMost = 5;
+  if (style == "model") return std::clamp((shapes.count_after("model.") - 3) / 3, 0, kMost);
   int ups = 0;
-  while (shapes.has(Keys(style, 0, 0).up(ups + 1) + ".weight")) ++ups;
+  while (ups < kMost && shapes.outputs(Keys(style, 0, 0).up(ups + 1)) > 0) ++ups;
   return ups;
 }
 
+// In the old layout the trunk's convolution is counted with the blocks.
 int count_blocks(const StateShapes& shapes, const std::string& style) {
-  if (style == "model") return shapes.count_after("model.1.sub.") - 1;
-  return shapes.count_after(style + ".");
+  if (style != "model") return shapes.count_after(style + ".");
+  const int count = shapes.count_after("model.1.sub.");
+  return shapes.outputs(fmt::format("model.1.sub.{}", count - 1)) > 0 ? count - 1 : count;
 }
 
 }  // namespace
@@ -231,28 +234,21 @@ std::shared_ptr<Network> make_esrgan(const NetworkSpec& spec) {
   return std::make_shared<esrgan::Esrgan>(esrgan::parsed(spec));
 }
 
-std::optional<NetworkSpec> detect_esrgan(const NamedTensors& state) {
-  const StateShapes shapes(state);
+std::optional<NetworkSpec> detect_esrgan(const StateShapes& shapes) {
   const auto style = esrgan::key_style(shapes);
   if (!style) return std::nullopt;
   const int blocks = esrgan::count_blocks(shapes, *style), ups = esrgan::count_ups(shapes, *style);
   const esrgan::Keys keys(*style, blocks, ups);
-  const bool plus = shapes.has(keys.plus(0, 0) + ".weight");
-  const std::size_t dense = 2 * esrgan::kConvs + (plus ? 1 : 0);
-  if (ups < 0 || shapes.size() != dense * esrgan::kDenseBlocks * blocks + 2 * (ups + 4)) return std::nullopt;
-
-  const auto color = color_of_channels(shapes.dim(keys.last() + ".weight", 0));
-  if (!color) return std::nullopt;
-  const auto fold = pixel_shuffle_scale(shapes.dim(keys.first() + ".weight", 1), channels(*color));
-  if (!fold || *fold > 1 << ups) return std::nullopt;
+  const auto color = color_of_channels(shapes.outputs(keys.last())).value_or(NetworkColor::rgb);
+  const int fold = pixel_shuffle_scale(shapes.inputs(keys.first()), channels(color)).value_or(1);
   return NetworkSpec{.arch = "esrgan",
-                     .scale = (1 << ups) / *fold,
-                     .color = *color,
-                     .options = {{"features", std::to_string(shapes.dim(keys.first() + ".weight", 0))},
+                     .scale = (1 << ups) / fold,
+                     .color = color,
+                     .options = {{"features", std::to_string(shapes.outputs(keys.first()))},
                                  {"blocks", std::to_string(blocks)},
-                                 {"growth", std::to_string(shapes.dim(keys.dense(0, 0, 0) + ".weight", 0))},
-                                 {"unshuffle", std::to_string(*fold)},
-                                 {"plus", plus ? "true" : "false"},
+                                 {"growth", std::to_string(shapes.outputs(keys.dense(0, 0, 0)))},
+                                 {"unshuffle", std::to_string(fold)},
+                                 {"plus", shapes.has(keys.plus(0, 0) + ".weight") ? "true" : "false"},
                                  {"keys", *style}}};
 }
 

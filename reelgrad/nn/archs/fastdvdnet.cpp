@@ -231,21 +231,14 @@ std::shared_ptr<Network> make_fastdvdnet(const NetworkSpec& spec) {
       .channels = channels(spec.color), .features = int_option(spec, "features"), .sigma = int_option(spec, "sigma")});
 }
 
-std::optional<NetworkSpec> detect_fastdvdnet(const NamedTensors& state) {
-  using namespace fastdvdnet;
-  const StateShapes shapes(state);
-  constexpr std::size_t kConv = 2, kNorm = 5;
-  constexpr std::size_t kPair = 2 * (kConv + kNorm);
-  constexpr std::size_t kUNet = kPair + 2 * (kConv + kNorm + kPair) + 2 * (kPair + kConv) + kPair - kNorm;
-  if (shapes.size() != 2 * kUNet) return std::nullopt;
-  if (shapes.dim("temp1.inc.convblock.0.weight", 0) != kFrames * kFrameFeatures) return std::nullopt;
-  const auto color = color_of_channels(shapes.dim("temp1.inc.convblock.0.weight", 1) - 1);
-  if (!color || shapes.dim("temp2.outc.convblock.3.weight", 0) != channels(*color)) return std::nullopt;
+std::optional<NetworkSpec> detect_fastdvdnet(const StateShapes& shapes) {
+  if (shapes.count_after("temp1.inc.convblock.") == 0) return std::nullopt;
+  const std::int64_t in = shapes.inputs("temp1.inc.convblock.0");  // a frame and its noise level
   return NetworkSpec{.arch = "fastdvdnet",
                      .scale = 1,
-                     .window = kWindow,
-                     .color = *color,
-                     .options = {{"features", std::to_string(shapes.dim("temp1.inc.convblock.3.weight", 0))}}};
+                     .window = fastdvdnet::kWindow,
+                     .color = color_of_channels(in - 1).value_or(NetworkColor::rgb),
+                     .options = {{"features", std::to_string(shapes.outputs("temp1.inc.convblock.3"))}}};
 }
 
 }  // namespace reelgrad

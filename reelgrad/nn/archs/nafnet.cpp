@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <numeric>
 #include <string>
 
 #include "reelgrad/base/error.h"
@@ -203,13 +202,6 @@ std::vector<int> count_blocks(const StateShapes& shapes, const std::string& list
   return counts;
 }
 
-std::size_t count_tensors(const NafnetOptions& options) {
-  constexpr std::size_t kOfBlock = 18;
-  const auto sum = [](const std::vector<int>& counts) { return std::accumulate(counts.begin(), counts.end(), 0); };
-  const std::size_t blocks = sum(options.encoders) + options.middle + sum(options.decoders);
-  return kOfBlock * blocks + 4 + 3 * options.encoders.size();  // two convolutions; down with biases, up without
-}
-
 }  // namespace
 }  // namespace nafnet
 
@@ -218,24 +210,19 @@ std::shared_ptr<Network> make_nafnet(const NetworkSpec& spec) {
   return std::make_shared<nafnet::Nafnet>(nafnet::parsed(spec));
 }
 
-std::optional<NetworkSpec> detect_nafnet(const NamedTensors& state) {
-  const StateShapes shapes(state);
-  if (!shapes.has("middle_blks.0.sca.1.weight") || !shapes.has("middle_blks.0.beta")) return std::nullopt;
-  const auto color = color_of_channels(shapes.dim("intro.weight", 1));
-  if (!color) return std::nullopt;
-  const std::int64_t width = shapes.dim("intro.weight", 0);
-  const nafnet::NafnetOptions options{.encoders = nafnet::count_blocks(shapes, "encoders."),
-                                      .middle = shapes.count_after("middle_blks."),
-                                      .decoders = nafnet::count_blocks(shapes, "decoders.")};
-  if (options.encoders.size() != options.decoders.size() || options.encoders.empty()) return std::nullopt;
-  if (shapes.size() != nafnet::count_tensors(options)) return std::nullopt;
+std::optional<NetworkSpec> detect_nafnet(const StateShapes& shapes) {
+  const int middle = shapes.count_after("middle_blks.");
+  if (middle == 0) return std::nullopt;
+  const auto counts = [&](const char* list) {
+    return fmt::format("{}", fmt::join(nafnet::count_blocks(shapes, list), ","));
+  };
   return NetworkSpec{.arch = "nafnet",
                      .scale = 1,
-                     .color = *color,
-                     .options = {{"width", std::to_string(width)},
-                                 {"enc_blk_nums", fmt::format("{}", fmt::join(options.encoders, ","))},
-                                 {"middle_blk_num", std::to_string(options.middle)},
-                                 {"dec_blk_nums", fmt::format("{}", fmt::join(options.decoders, ","))}}};
+                     .color = color_of_channels(shapes.inputs("intro")).value_or(NetworkColor::rgb),
+                     .options = {{"width", std::to_string(shapes.outputs("intro"))},
+                                 {"enc_blk_nums", counts("encoders.")},
+                                 {"middle_blk_num", std::to_string(middle)},
+                                 {"dec_blk_nums", counts("decoders.")}}};
 }
 
 }  // namespace reelgrad

@@ -260,31 +260,25 @@ std::shared_ptr<Network> make_realplksr(const NetworkSpec& spec) {
   return std::make_shared<realplksr::RealPlksr>(realplksr::parsed(spec));
 }
 
-std::optional<NetworkSpec> detect_realplksr(const NamedTensors& state) {
-  const StateShapes shapes(state);
+std::optional<NetworkSpec> detect_realplksr(const StateShapes& shapes) {
   const int layers = shapes.count_after("feats.");
-  if (layers < 4 || !shapes.has("feats.1.channel_mixer.0.weight") || !shapes.has("feats.1.lk.conv.weight")) {
-    return std::nullopt;
-  }
-  const auto color = color_of_channels(shapes.dim("feats.0.weight", 1));
-  if (!color) return std::nullopt;
-  const auto scale = pixel_shuffle_scale(shapes.dim(fmt::format("feats.{}.weight", layers - 1), 0), channels(*color));
-  if (!scale) return std::nullopt;
-  const int blocks = layers - 3;
-  const bool attention = shapes.has("feats.1.attn.f.0.weight"), dysample = shapes.has("to_img.init_pos");
-  // Anything else in the file is another architecture.
-  const std::size_t tensors = (attention ? 12 : 10) * blocks + 4 + (dysample ? (*scale == 1 ? 4 : 6) : 0);
-  if (shapes.size() != tensors) return std::nullopt;
-  const std::int64_t features = shapes.dim("feats.0.weight", 0), seeing = shapes.dim("feats.1.lk.conv.weight", 0);
+  if (layers < 2) return std::nullopt;
+  // A layer without weights stands between the blocks and the last convolution.
+  const bool cut = shapes.outputs(fmt::format("feats.{}", layers - 1)) == 0;
+  const int blocks = cut ? layers - 1 : layers - 3;
+  const auto color = color_of_channels(shapes.inputs("feats.0")).value_or(NetworkColor::rgb);
+  const std::int64_t out = shapes.outputs(fmt::format("feats.{}", blocks + 2));
+  const bool attention = shapes.outputs("feats.1.attn.f.0") > 0, dysample = shapes.count_keys("to_img.") > 0;
+  const std::int64_t features = shapes.outputs("feats.0"), seeing = shapes.outputs("feats.1.lk.conv");
   return NetworkSpec{.arch = "realplksr",
-                     .scale = *scale,
-                     .color = *color,
+                     .scale = pixel_shuffle_scale(out, channels(color)).value_or(0),
+                     .color = color,
                      .options = {{"features", std::to_string(features)},
                                  {"blocks", std::to_string(blocks)},
                                  {"kernel", std::to_string(shapes.dim("feats.1.lk.conv.weight", 2))},
                                  {"kernel_features", std::to_string(seeing * 4 == features ? 0 : seeing)},
                                  {"attention", attention ? "true" : "false"},
-                                 {"norm", shapes.has("feats.1.layer_norm.weight") ? "layer" : "group"},
+                                 {"norm", shapes.count_keys("feats.1.norm.") > 0 ? "group" : "layer"},
                                  {"upsampler", dysample ? "dysample" : "pixelshuffle"}}};
 }
 

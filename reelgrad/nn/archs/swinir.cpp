@@ -568,9 +568,9 @@ int side_of(std::int64_t square) {
 }
 
 std::string name_upsampler(const StateShapes& shapes) {
-  if (shapes.has("conv_up1.weight")) return "nearest+conv";
-  if (shapes.has("conv_before_upsample.0.weight")) return "pixelshuffle";
-  return shapes.has("upsample.0.weight") ? "pixelshuffledirect" : "none";
+  if (shapes.outputs("conv_up1") > 0) return "nearest+conv";
+  if (shapes.outputs("conv_before_upsample.0") > 0) return "pixelshuffle";
+  return shapes.outputs("upsample.0") > 0 ? "pixelshuffledirect" : "none";
 }
 
 // Of the part after the groups; 0 when the shapes are no upsampler's.
@@ -578,34 +578,23 @@ int upscale_of(const StateShapes& shapes, const std::string& upsampler, std::int
   if (upsampler == "none") return 1;
   if (upsampler == "nearest+conv") {
     int steps = 1;
-    while (shapes.has(fmt::format("conv_up{}.weight", steps + 1))) ++steps;
+    while (shapes.outputs(fmt::format("conv_up{}", steps + 1)) > 0) ++steps;
     return 1 << std::min(steps, 8);
   }
-  if (upsampler == "pixelshuffledirect")
-    return pixel_shuffle_scale(shapes.dim("upsample.0.weight", 0), channels).value_or(0);
-  if (shapes.dim("upsample.0.weight", 0) == 9 * kUpsamplerFeatures) return 3;
+  if (upsampler == "pixelshuffledirect") return pixel_shuffle_scale(shapes.outputs("upsample.0"), channels).value_or(0);
+  if (shapes.outputs("upsample.0") == 9 * kUpsamplerFeatures) return 3;
   return 1 << std::min((shapes.count_after("upsample.") + 1) / 2, 8);  // a shuffle between two convolutions
 }
 
 // 0: what window makes it.
 std::string mask_option(const StateShapes& shapes, std::size_t groups, int window) {
   for (std::size_t group = 0; group < groups; ++group) {
-    const auto masks = shapes.dim(fmt::format("layers.{}.residual_group.blocks.1.attn_mask", group), 0);
-    const int size = side_of(masks) * window;
+    const std::string key = fmt::format("layers.{}.residual_group.blocks.1.attn_mask", group);
+    if (shapes.dim(key, 1) != window * window || shapes.dim(key, 2) != window * window) continue;
+    const int size = side_of(shapes.dim(key, 0)) * window;
     if (size > 0 && size != usual_mask_size(window)) return std::to_string(size);
   }
   return "0";
-}
-
-std::size_t count_tensors(const SwinirOptions& options) {
-  constexpr std::size_t kOfBlock = 14;
-  const std::size_t of_conv = options.three_convs ? 6 : 2;
-  std::size_t count = 2 + 2 + 2 + of_conv;  // the first convolution, two norms, after the body
-  for (const int depth : options.depths) count += depth * kOfBlock + depth / 2 + of_conv;
-  const int steps = options.upscale() == 3 ? 1 : log2_of(options.upscale());
-  if (options.upsampler == Upsampler::shuffle) count += 2 * steps + 2;
-  if (options.upsampler == Upsampler::nearest) count += 2 * steps + 4;
-  return count + 2;
 }
 
 }  // namespace
@@ -616,47 +605,36 @@ std::shared_ptr<Network> make_swinir(const NetworkSpec& spec) {
   return std::make_shared<swinir::Swinir>(swinir::parsed(spec));
 }
 
-std::optional<NetworkSpec> detect_swinir(const NamedTensors& state) {
-  const StateShapes shapes(state);
-  swinir::SwinirOptions options;
-  options.window = swinir::side_of(shapes.dim("layers.0.residual_group.blocks.0.attn.relative_position_index", 0));
-  if (options.window == 0 || !shapes.has("patch_embed.norm.weight")) return std::nullopt;
+std::optional<NetworkSpec> detect_swinir(const StateShapes& shapes) {
+  const int groups = shapes.count_after("layers.");
+  if (groups == 0 || shapes.count_after("layers.0.residual_group.blocks.") == 0) return std::nullopt;
   const bool folded = shapes.has("conv_first.1.weight");
-  const std::string first = folded ? "conv_first.1.weight" : "conv_first.weight";
-  const std::int64_t in = shapes.dim(first, 1), features = shapes.dim(first, 0);
-  const auto unshuffle = folded ? pixel_shuffle_scale(in, 3) : 1;
-  if (!unshuffle || features == 0) return std::nullopt;
-  const auto color = color_of_channels(in / (*unshuffle * *unshuffle));
-  if (!color) return std::nullopt;
+  const std::string first = folded ? "conv_first.1" : "conv_first";
+  const std::int64_t in = shapes.inputs(first), features = shapes.outputs(first);
+  const int unshuffle = folded ? pixel_shuffle_scale(in, 3).value_or(1) : 1;
+  const auto color = color_of_channels(in / (unshuffle * unshuffle)).value_or(NetworkColor::rgb);
   const std::string upsampler = swinir::name_upsampler(shapes);
-  const int upscale = swinir::upscale_of(shapes, upsampler, channels(*color));
-  if (upscale == 0 || upscale % *unshuffle != 0) return std::nullopt;
-
-  options.upsampler = swinir::parse_upsampler(upsampler);
-  options.three_convs = shapes.has("conv_after_body.4.weight");
-  options.unshuffle = *unshuffle;
-  options.scale = upscale / *unshuffle;
-  options.depths.clear();
-  options.heads.clear();
-  for (int group = 0; group < shapes.count_after("layers."); ++group) {
+  const int upscale = swinir::upscale_of(shapes, upsampler, channels(color));
+  const int window = swinir::side_of(shapes.dim("layers.0.residual_group.blocks.0.attn.relative_position_index", 0));
+  std::vector<std::int64_t> depths, heads;
+  for (int group = 0; group < groups; ++group) {
     const std::string blocks = fmt::format("layers.{}.residual_group.blocks.", group);
-    options.depths.push_back(shapes.count_after(blocks));
-    options.heads.push_back(static_cast<int>(shapes.dim(blocks + "0.attn.relative_position_bias_table", 1)));
+    depths.push_back(shapes.count_after(blocks));
+    heads.push_back(shapes.dim(blocks + "0.attn.relative_position_bias_table", 1));
   }
-  if (shapes.size() != swinir::count_tensors(options)) return std::nullopt;
-  const std::int64_t mlp = shapes.dim("layers.0.residual_group.blocks.0.mlp.fc1.weight", 0);
+  const std::int64_t mlp = shapes.outputs("layers.0.residual_group.blocks.0.mlp.fc1");
   return NetworkSpec{.arch = "swinir",
-                     .scale = options.scale,
-                     .color = *color,
+                     .scale = upscale % unshuffle == 0 ? upscale / unshuffle : 0,
+                     .color = color,
                      .options = {{"features", std::to_string(features)},
-                                 {"depths", fmt::format("{}", fmt::join(options.depths, ","))},
-                                 {"heads", fmt::format("{}", fmt::join(options.heads, ","))},
-                                 {"window", std::to_string(options.window)},
+                                 {"depths", fmt::format("{}", fmt::join(depths, ","))},
+                                 {"heads", fmt::format("{}", fmt::join(heads, ","))},
+                                 {"window", std::to_string(window)},
                                  {"mlp_features", std::to_string(mlp == 2 * features ? 0 : mlp)},
                                  {"upsampler", upsampler},
-                                 {"resi_connection", options.three_convs ? "3conv" : "1conv"},
-                                 {"unshuffle", std::to_string(options.unshuffle)},
-                                 {"img_size", swinir::mask_option(shapes, options.depths.size(), options.window)}}};
+                                 {"resi_connection", shapes.outputs("conv_after_body.4") > 0 ? "3conv" : "1conv"},
+                                 {"unshuffle", std::to_string(unshuffle)},
+                                 {"img_size", swinir::mask_option(shapes, depths.size(), window)}}};
 }
 
 }  // namespace reelgrad

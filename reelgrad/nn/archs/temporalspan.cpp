@@ -12,6 +12,7 @@
 #include "reelgrad/nn/architecture_tools.h"
 #include "reelgrad/nn/conv3xc.h"
 #include "reelgrad/nn/norms.h"
+#include "reelgrad/nn/span_body.h"
 
 namespace reelgrad {
 namespace temporalspan {
@@ -20,7 +21,6 @@ namespace {
 using Tensors = std::vector<torch::Tensor>;
 
 constexpr int kWindow = 5;
-constexpr int kBlocks = 6;
 constexpr int kGroups = 8;  // of a norm
 
 struct TemporalSpanOptions {
@@ -54,11 +54,11 @@ BlockImpl::BlockImpl(int features)
 Tensors BlockImpl::forward(const torch::Tensor& x) {
   const torch::Tensor inner = at::silu(group_norm(first_(x), first_norm_));
   const torch::Tensor y = group_norm(third_(at::silu(group_norm(second_(inner), second_norm_))), third_norm_);
-  return {(y + x) * (y.sigmoid() - 0.5), inner};
+  return {weighed_by_itself(y, x), inner};
 }
 
 // The pixels that a shuffle makes of one begin as the same: no pattern to unlearn.
-void init_for_shuffle(torch::nn::Conv2dImpl& conv, int scale) {
+void init_for_shuffle(const torch::nn::Conv2dImpl& conv, int scale) {
   const torch::NoGradGuard no_grad;
   const std::int64_t pixels = scale * scale;
   const torch::Tensor one = torch::empty_like(conv.weight.narrow(0, 0, conv.weight.size(0) / pixels));
@@ -80,14 +80,11 @@ class TemporalSpan : public Network {
 
  private:
   Conv3xc add_conv(const std::string& key, int in, int out);
-  void add_segments();
+  torch::Tensor joined_frames(const torch::Tensor& clip);
 
   TemporalSpanOptions options_;
   std::vector<Conv3xc> frame_convs_;  // one a frame, in their order
   Conv3xc first_join_{nullptr}, second_join_{nullptr};
-  std::vector<Block> blocks_;
-  torch::nn::Conv2d join_{nullptr}, upsampler_{nullptr};
-  Conv3xc last_{nullptr};
   std::vector<NetworkSegment> segments_;
 };
 
@@ -100,13 +97,13 @@ TemporalSpan::TemporalSpan(const TemporalSpanOptions& options) : options_(option
   }
   first_join_ = add_conv("fusion_conv.0", features + options.frame_features * (kWindow - 1), features);
   second_join_ = add_conv("fusion_conv.1", features, features);
-  for (int i = 1; i <= kBlocks; ++i) blocks_.push_back(register_module(fmt::format("block_{}", i), Block(features)));
-  join_ = register_module("conv_cat", same_conv(features * 4, features, 1));
-  last_ = add_conv("conv_2", features, features);
-  upsampler_ = same_conv(features, options.channels * options.scale * options.scale);
-  register_at(*this, "upsampler.0", upsampler_.ptr());
-  init_for_shuffle(*upsampler_, options.scale);
-  add_segments();
+  const SpanBody body(*this, add_span_blocks<Block>(*this, features), features, options.channels, options.scale);
+  init_for_shuffle(*body.upsampler(), options.scale);
+
+  segments_.emplace_back([this](const Tensors& in) { return Tensors{joined_frames(in[0])}; });
+  for (auto& segment : body.segments([this](const torch::Tensor& x) { return second_join_(x); })) {
+    segments_.push_back(std::move(segment));
+  }
 }
 
 Conv3xc TemporalSpan::add_conv(const std::string& key, int in, int out) {
@@ -115,29 +112,10 @@ Conv3xc TemporalSpan::add_conv(const std::string& key, int in, int out) {
   return conv;
 }
 
-void TemporalSpan::add_segments() {
-  segments_.emplace_back([this](const Tensors& in) {
-    Tensors frames;
-    for (int i = 0; i < kWindow; ++i) frames.push_back(frame_convs_[i](in[0].select(1, i)));
-    return Tensors{first_join_(at::cat(frames, 1))};
-  });
-  // From the first block on: {x, what the frames were joined to, and what came out of the first block}.
-  segments_.emplace_back([this](const Tensors& in) {
-    const torch::Tensor joined = second_join_(in[0]);
-    return Tensors{blocks_[0](joined)[0], joined};
-  });
-  segments_.emplace_back([this](const Tensors& in) { return Tensors{blocks_[1](in[0])[0], in[1], in[0]}; });
-  for (int i = 2; i < kBlocks - 1; ++i) {
-    segments_.emplace_back([this, i](const Tensors& in) { return Tensors{blocks_[i](in[0])[0], in[1], in[2]}; });
-  }
-  segments_.emplace_back([this](const Tensors& in) {
-    const Tensors out = blocks_[kBlocks - 1](in[0]);
-    return Tensors{out[0], in[1], in[2], out[1]};
-  });
-  segments_.emplace_back([this](const Tensors& in) {
-    const torch::Tensor joined = join_(at::cat({in[1], last_(in[0]), in[2], in[3]}, 1));
-    return Tensors{at::pixel_shuffle(conv3x3_act(joined, upsampler_, Activation::none), options_.scale)};
-  });
+torch::Tensor TemporalSpan::joined_frames(const torch::Tensor& clip) {
+  Tensors frames;
+  for (int i = 0; i < kWindow; ++i) frames.push_back(frame_convs_[i](clip.select(1, i)));
+  return first_join_(at::cat(frames, 1));
 }
 
 void TemporalSpan::train(bool on) {
@@ -150,7 +128,7 @@ NetworkInfo TemporalSpan::info() const {
           .in_channels = options_.channels,
           .out_channels = options_.channels,
           .window = kWindow,
-          .receptive_radius_px = 3 * kBlocks + 5,
+          .receptive_radius_px = 3 * kSpanBlocks + 5,
           .whole_picture = true};
 }
 
@@ -171,23 +149,15 @@ std::shared_ptr<Network> make_temporalspan(const NetworkSpec& spec) {
                                         .scale = spec.scale});
 }
 
-std::optional<NetworkSpec> detect_temporalspan(const NamedTensors& state) {
-  using namespace temporalspan;
-  const StateShapes shapes(state);
-  constexpr std::size_t kBlockTensors = 3 * (10 + 2);
-  if (shapes.size() != 10 * (kWindow + 3) + kBlockTensors * kBlocks + 4) return std::nullopt;
-  if (!shapes.has("block_6.norm3.weight") || !shapes.has("conv_cat.weight")) return std::nullopt;
-  if (shapes.count_after("history_convs.") != kWindow - 1) return std::nullopt;
-  const auto color = color_of_channels(shapes.dim("center_conv.sk.weight", 1));
-  if (!color) return std::nullopt;
-  const auto scale = pixel_shuffle_scale(shapes.dim("upsampler.0.weight", 0), channels(*color));
-  if (!scale) return std::nullopt;
+std::optional<NetworkSpec> detect_temporalspan(const StateShapes& shapes) {
+  if (shapes.count_after("history_convs.") == 0) return std::nullopt;
+  const auto color = color_of_channels(shapes.inputs("center_conv.sk")).value_or(NetworkColor::rgb);
   return NetworkSpec{.arch = "temporalspan",
-                     .scale = *scale,
-                     .window = kWindow,
-                     .color = *color,
-                     .options = {{"features", std::to_string(shapes.dim("center_conv.sk.weight", 0))},
-                                 {"frame_features", std::to_string(shapes.dim("history_convs.0.sk.weight", 0))}}};
+                     .scale = pixel_shuffle_scale(shapes.outputs("upsampler.0"), channels(color)).value_or(0),
+                     .window = temporalspan::kWindow,
+                     .color = color,
+                     .options = {{"features", std::to_string(shapes.outputs("center_conv.sk"))},
+                                 {"frame_features", std::to_string(shapes.outputs("history_convs.0.sk"))}}};
 }
 
 }  // namespace reelgrad

@@ -497,28 +497,17 @@ std::shared_ptr<Network> make_tscunet(const NetworkSpec& spec) {
                               .shift_innermost = bool_option(spec, "shift_innermost")});
 }
 
-std::optional<NetworkSpec> detect_tscunet(const NamedTensors& state) {
-  using namespace tscunet;
-  const StateShapes shapes(state);
-  const int blocks = shapes.count_after("m_layers.0.m_body.");
-  if (blocks == 0 || shapes.count_after("m_layers.") != kWindow / 2) return std::nullopt;
-  const bool residual = shapes.has("m_res.0.weight"), sigma = shapes.has("m_sigma.0.weight");
-  const int shift = shapes.count_after("m_upsample.0.up.") - kDenseBlocks - 1;
-  if (shift < 0 || shift % 3 != 0) return std::nullopt;
-  const int enlargements = shift / 3;
-  constexpr std::size_t kBlockTensors = 19, kOfUNet = 18, kOfDenseBlocks = kDenseBlocks * 30, kOfSigma = 13;
-  const std::size_t unet = 7 * static_cast<std::size_t>(blocks) * kBlockTensors + kOfUNet;
-  const std::size_t tensors =
-      2 + unet * (kWindow / 2) + kOfDenseBlocks + 2 * (enlargements + 1) + (residual ? 1 : 0) + (sigma ? kOfSigma : 0);
-  if (shapes.size() != tensors || enlargements > 2) return std::nullopt;
-  const auto color = color_of_channels(shapes.dim("m_head.0.weight", 1));
-  if (!color || shapes.dim("m_tail.0.weight", 0) != channels(*color)) return std::nullopt;
+std::optional<NetworkSpec> detect_tscunet(const StateShapes& shapes) {
+  if (shapes.count_after("m_layers.") == 0) return std::nullopt;
+  // Modules after the dense blocks: three an enlargement, and one.
+  const int after = shapes.count_after("m_upsample.0.up.") - tscunet::kDenseBlocks;
+  const bool residual = shapes.has("m_res.0.weight"), sigma = shapes.count_keys("m_sigma.") > 0;
   return NetworkSpec{.arch = "tscunet",
-                     .scale = 1 << enlargements,
-                     .window = kWindow,
-                     .color = *color,
-                     .options = {{"features", std::to_string(shapes.dim("m_head.0.weight", 0))},
-                                 {"blocks", std::to_string(blocks)},
+                     .scale = 1 << std::clamp((after + 1) / 3, 0, 3),
+                     .window = tscunet::kWindow,
+                     .color = color_of_channels(shapes.inputs("m_head.0")).value_or(NetworkColor::rgb),
+                     .options = {{"features", std::to_string(shapes.outputs("m_head.0"))},
+                                 {"blocks", std::to_string(shapes.count_after("m_layers.0.m_body."))},
                                  {"residual", residual ? "true" : "false"},
                                  {"sigma", sigma ? "true" : "false"}}};
 }

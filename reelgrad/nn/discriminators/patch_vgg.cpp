@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/nn/discriminators.h"
@@ -22,8 +23,13 @@ int levels_of(int size_px) {
   return size_px >= 256 ? 6 : 5;
 }
 
+// Times the first level's features.
+int widening(int level) {
+  return std::min(1 << level, 8);
+}
+
 struct Level {
-  std::shared_ptr<NormedConv2d> conv;
+  std::shared_ptr<SpectralConv2d> conv;
   torch::nn::BatchNorm2d norm{nullptr};  // none after the first
 };
 
@@ -33,7 +39,7 @@ class PatchVgg : public Discriminator {
     const int levels = levels_of(size_px_), f = options.features;
     int channels = options.channels;
     for (int level = 0; level < levels; ++level) {
-      const int out = f * std::min(1 << level, 8);
+      const int out = f * widening(level);
       add(level, 0,
           {.in = channels,
            .out = out,
@@ -73,9 +79,9 @@ class PatchVgg : public Discriminator {
   int fixed_px() const override { return size_px_; }
 
  private:
-  void add(int level, int part, const NormedConvOptions& options) {
+  void add(int level, int part, const SpectralConvOptions& options) {
     const std::string place = fmt::format("{}_{}", level, part);
-    Level made{register_module("conv" + place, std::make_shared<NormedConv2d>(options))};
+    Level made{register_module("conv" + place, std::make_shared<SpectralConv2d>(options))};
     if (level + part > 0) made.norm = register_module("bn" + place, torch::nn::BatchNorm2d(options.out));
     levels_.push_back(std::move(made));
   }
@@ -101,6 +107,17 @@ void check(const DiscriminatorOptions& options) {
 std::shared_ptr<Discriminator> make_patch_vgg(const DiscriminatorOptions& options) {
   patch_vgg::check(options);
   return std::make_shared<patch_vgg::PatchVgg>(options);
+}
+
+std::optional<DiscriminatorOptions> detect_patch_vgg(const StateShapes& shapes) {
+  const auto features = static_cast<int>(shapes.outputs("conv0_0"));
+  if (features == 0 || !shapes.has("conv4_1.weight")) return std::nullopt;
+  const int levels = shapes.has("conv5_1.weight") ? 6 : 5;
+  const double area = static_cast<double>(shapes.inputs("linear1")) / (features * patch_vgg::widening(levels - 1));
+  return DiscriminatorOptions{.net = "patch_vgg",
+                              .channels = static_cast<int>(shapes.inputs("conv0_0")),
+                              .features = features,
+                              .size_px = static_cast<int>(std::lround(std::sqrt(area))) << levels};
 }
 
 }  // namespace reelgrad

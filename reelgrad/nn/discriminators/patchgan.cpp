@@ -17,7 +17,7 @@ namespace {
 using Tensors = std::vector<torch::Tensor>;
 
 struct Layer {
-  std::shared_ptr<NormedConv2d> conv;
+  std::shared_ptr<SpectralConv2d> conv;
   torch::nn::BatchNorm2d norm{nullptr};
   bool is_last = false;
 };
@@ -56,8 +56,8 @@ class PatchGan : public Discriminator {
   int smallest_px() const override { return 3 << halvings_; }  // a 4x4 kernel with a border of 1 takes one, twice
 
  private:
-  void add(const NormedConvOptions& options, bool norm) {
-    Layer layer{std::make_shared<NormedConv2d>(options)};
+  void add(const SpectralConvOptions& options, bool norm) {
+    Layer layer{std::make_shared<SpectralConv2d>(options)};
     model_->push_back(layer.conv);
     if (norm) {
       layer.norm = torch::nn::BatchNorm2d(options.out);
@@ -87,6 +87,22 @@ void check(const DiscriminatorOptions& options) {
 std::shared_ptr<Discriminator> make_patchgan(const DiscriminatorOptions& options) {
   patchgan::check(options);
   return std::make_shared<patchgan::PatchGan>(options);
+}
+
+std::optional<DiscriminatorOptions> detect_patchgan(const StateShapes& shapes) {
+  const bool spectral = shapes.has("model.0.weight_orig");
+  const auto& first = shapes.shape(spectral ? "model.0.weight_orig" : "model.0.weight");  // [features, channels, 4, 4]
+  if (first.size() != 4 || first[2] != 4) return std::nullopt;
+  // A convolution and an activation a layer, from the second on with a norm between them, and a convolution.
+  const bool batch = shapes.has("model.3.running_mean");
+  const int modules = shapes.count_after("model.");
+  return DiscriminatorOptions{.net = "patchgan",
+                              .channels = static_cast<int>(first[1]),
+                              .features = static_cast<int>(first[0]),
+                              .layers = (modules - 3) / (batch ? 3 : 2),
+                              .norm = batch      ? "batch"
+                                      : spectral ? "spectral"
+                                                 : "none"};
 }
 
 }  // namespace reelgrad

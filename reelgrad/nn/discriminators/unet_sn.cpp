@@ -41,11 +41,11 @@ class UNetSN : public Discriminator {
   int smallest_px() const override { return 8; }
 
  private:
-  void add(const NormedConvOptions& options) {
-    convs_.push_back(register_module(fmt::format("conv{}", convs_.size()), std::make_shared<NormedConv2d>(options)));
+  void add(const SpectralConvOptions& options) {
+    convs_.push_back(register_module(fmt::format("conv{}", convs_.size()), std::make_shared<SpectralConv2d>(options)));
   }
 
-  std::vector<std::shared_ptr<NormedConv2d>> convs_;
+  std::vector<std::shared_ptr<SpectralConv2d>> convs_;
   bool skips_, second_derivatives_;
 };
 
@@ -88,6 +88,13 @@ DiscriminatorPass UNetSN::pass() {
 
 std::shared_ptr<Discriminator> make_unet_sn(const DiscriminatorOptions& options) {
   return std::make_shared<unet_sn::UNetSN>(options);
+}
+
+std::optional<DiscriminatorOptions> detect_unet_sn(const StateShapes& shapes) {
+  if (!shapes.has("conv0.weight") || !shapes.has("conv1.weight_orig")) return std::nullopt;
+  return DiscriminatorOptions{.net = "unet_sn",
+                              .channels = static_cast<int>(shapes.inputs("conv0")),
+                              .features = static_cast<int>(shapes.outputs("conv0"))};
 }
 
 }  // namespace reelgrad

@@ -1,4 +1,4 @@
-// A convolution with spectral norm or without.
+// A convolution with spectral norm, which can be left out.
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/types.h>
@@ -7,7 +7,7 @@
 
 namespace reelgrad {
 
-struct NormedConvOptions {
+struct SpectralConvOptions {
   int in, out, kernel;
   int stride = 1, padding = 0;
   bool bias = true;
@@ -18,9 +18,9 @@ struct NormedConvOptions {
 // Parameters and start are Conv2d's. With spectral norm ("Spectral Normalization for Generative Adversarial Networks",
 // Miyato et al., 2018) names, start and arithmetic are those of torch.nn.utils.spectral_norm: the parameter weight_orig
 // and the buffers weight_u [out] and weight_v [in * kernel^2].
-class NormedConv2d : public torch::nn::Module {
+class SpectralConv2d : public torch::nn::Module {
  public:
-  explicit NormedConv2d(const NormedConvOptions& options);
+  explicit SpectralConv2d(const SpectralConvOptions& options);
 
   // The weight, with spectral norm divided by the estimate of its largest singular value: in training mode after one
   // power iteration, which changes the buffers; differentiable. Computed in the parameters' type, whatever autocast
@@ -34,7 +34,7 @@ class NormedConv2d : public torch::nn::Module {
   const torch::Tensor& bias() const { return bias_; }  // undefined: none
 
  private:
-  NormedConvOptions options_;
+  SpectralConvOptions options_;
   torch::Tensor weight_, bias_, u_, v_;
 };
 

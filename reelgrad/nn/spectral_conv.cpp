@@ -1,4 +1,4 @@
-#include "reelgrad/nn/normed_conv.h"
+#include "reelgrad/nn/spectral_conv.h"
 
 #include <ATen/autocast_mode.h>
 #include <torch/nn/init.h>
@@ -33,7 +33,7 @@ torch::Tensor unit_vector(const torch::Tensor& x) {
 
 }  // namespace
 
-NormedConv2d::NormedConv2d(const NormedConvOptions& options) : options_(options) {
+SpectralConv2d::SpectralConv2d(const SpectralConvOptions& options) : options_(options) {
   const torch::Tensor weight = torch::empty({options.out, options.in, options.kernel, options.kernel});
   torch::nn::init::kaiming_uniform_(weight, std::sqrt(5.0));
   if (options.bias) {
@@ -46,7 +46,7 @@ NormedConv2d::NormedConv2d(const NormedConvOptions& options) : options_(options)
   v_ = register_buffer("weight_v", unit_vector(torch::empty({weight.numel() / options.out}).normal_()));
 }
 
-torch::Tensor NormedConv2d::make_weight() {
+torch::Tensor SpectralConv2d::make_weight() {
   if (!options_.spectral) return weight_;
   const WithoutAutocast full_precision(weight_.device().type());
   const torch::Tensor matrix = weight_.flatten(1);
@@ -60,7 +60,7 @@ torch::Tensor NormedConv2d::make_weight() {
   return weight_ / at::dot(u, at::mv(matrix, v));
 }
 
-torch::Tensor NormedConv2d::forward(const torch::Tensor& x, const torch::Tensor& weight, Activation activation) const {
+torch::Tensor SpectralConv2d::forward(const torch::Tensor& x, const torch::Tensor& weight, Activation activation) const {
   const bool is_3x3 = options_.kernel == 3 && options_.stride == 1 && options_.padding == 1;
   if (is_3x3 && !options_.second_derivatives) return conv3x3_act(x, weight, bias_, activation);
   torch::Tensor y = at::conv2d(x, weight, bias_, options_.stride, options_.padding);
