@@ -222,7 +222,9 @@ TEST_F(EngineTest, EveryFileIsReadBeforeARunFolderIsTouched) {
 // A run that was stopped before its first checkpoint begins from what it was to begin from; and one that takes up a
 // discriminator on its way begins with that of the file.
 TEST_F(EngineTest, WhatNoCheckpointHoldsIsReadFromPretrainedFiles) {
-  const TrainResult first = train(request("first"));
+  TrainRequest short_run = request("first");
+  short_run.config.run.steps = 4;
+  const TrainResult first = train(short_run);
   TrainRequest next = request("next");
   next.config.model.pretrained = find_model_file(first.run_folder);
   next.config.optimizer.lr = 1e-9;

@@ -84,9 +84,14 @@ std::vector<AdversarialCase> adversarial_cases() {
                               c.loss.temporal = 0.5;
                               c.discriminator.frames = 2;
                             }),
-      make_adversarial_case("windows", [](Config& c) { c.discriminator.frames = 3; }),
+      make_adversarial_case("windows",
+                            [](Config& c) {
+                              c.run.steps = 30;
+                              c.discriminator.frames = 3;
+                            }),
       make_adversarial_case("changes of windows",
                             [](Config& c) {
+                              c.run.steps = 30;
                               c.loss.temporal = 0.5;
                               c.discriminator.frames = 5;
                             }),
@@ -177,30 +182,7 @@ void expect_near_state(const NamedTensors& state, const Expected& expected, cons
     EXPECT_LE(test::relative_difference(tensor, expected.at(prefix + name)), 1e-9) << prefix << name;
 }
 
-// PyTorch's side of all cases, computed once.
-class AdversarialReferenceTest : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    at::set_num_threads(1);
-    folder_ = std::make_unique<test::TemporaryFolder>();
-    write_request(folder_->path());
-    const ProcessResult result =
-        run_process({REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/train/adversarial_reference.py",
-                     folder_->path().string()},
-                    std::chrono::minutes(5));
-    ASSERT_EQ(result.exit_code, 0) << result.err;
-  }
-  static void TearDownTestSuite() { folder_.reset(); }
-
-  static Expected expected(const AdversarialCase& one) {
-    return test::read_reference(folder_->path(), one.name + ".out");
-  }
-
- private:
-  static inline std::unique_ptr<test::TemporaryFolder> folder_;
-};
-
-TEST_F(AdversarialReferenceTest, EveryLossAndWeightIsThatOfAPyTorchLoop) {
+void expect_runs_are_those_of_pytorch(const std::filesystem::path& folder) {
   for (const AdversarialCase& one : adversarial_cases()) {
     SCOPED_TRACE(one.name);
     test::FixedBatches batches = reference_batches(one.config);
@@ -208,7 +190,7 @@ TEST_F(AdversarialReferenceTest, EveryLossAndWeightIsThatOfAPyTorchLoop) {
     Trainer trainer(one.config, test::small_network(1, torch::kFloat64), torch::kCPU, batches, recorder, nullptr, {},
                     discriminator_of(one.config, torch::kFloat64));
     ASSERT_EQ(trainer.run(), TrainOutcome::finished);
-    const Expected expected = this->expected(one);
+    const Expected expected = test::read_reference(folder, one.name + ".out");
     ASSERT_EQ(std::ssize(recorder.steps), one.config.run.steps);
     for (const StepRecord& record : recorder.steps) {
       const AdversarialRecord& theirs = record.discriminator.value();
@@ -303,10 +285,10 @@ class ScaledPair {
   StepOps ops_;
 };
 
-TEST_F(AdversarialReferenceTest, LossScalesOfEachAndOfBothAreThoseOfPyTorch) {
+void expect_loss_scales_are_those_of_pytorch(const std::filesystem::path& folder) {
   for (const AdversarialCase& one : scaled_cases()) {
     SCOPED_TRACE(one.name);
-    const Expected expected = this->expected(one);
+    const Expected expected = test::read_reference(folder, one.name + ".out");
     const torch::Tensor scales = expected.at("scales");
     ScaledPair pair(one.config);
     ScaledPair resumed(one.config);
@@ -322,6 +304,19 @@ TEST_F(AdversarialReferenceTest, LossScalesOfEachAndOfBothAreThoseOfPyTorch) {
     expect_near_state(StateReader(state).below("updater.ema."), expected, "ema.");
     test::expect_bit_equal(resumed.state(), state);
   }
+}
+
+// One test: PyTorch's side is computed once.
+TEST(AdversarialReferenceTest, EveryLossScaleAndWeightIsThatOfAPyTorchLoop) {
+  at::set_num_threads(1);
+  const test::TemporaryFolder folder;
+  write_request(folder.path());
+  const ProcessResult result = run_process(
+      {REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/train/adversarial_reference.py", folder.path().string()},
+      std::chrono::minutes(5));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  expect_runs_are_those_of_pytorch(folder.path());
+  expect_loss_scales_are_those_of_pytorch(folder.path());
 }
 
 // --- Steps that leave the generator alone ---
