@@ -40,9 +40,10 @@ void check_data(const Config& config, Source& source) {
   const int frames = data.window + sample_frames(config) - 1;
   const int span = (frames - 1) * data.frame_step + 1;
   if (data.segment_frames < span) {
-    source.report(written_one(source, {"data.segment_frames", "data.window", "data.frame_step"}),
-                  fmt::format("a window of {} frames{}, {} apart, spans {}, which is more than segment_frames = {}",
-                              frames, more_frames(config), data.frame_step, span, data.segment_frames));
+    source.report(
+        written_one(source, {"data.segment_frames", "data.window", "data.frame_step", "discriminator.frames"}),
+        fmt::format("a window of {} frames{}, {} apart, spans {}, which is more than segment_frames = {}", frames,
+                    more_frames(config), data.frame_step, span, data.segment_frames));
   }
   if (data.pool_frames < data.segment_frames) {
     source.report(

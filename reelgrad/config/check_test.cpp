@@ -93,6 +93,8 @@ TEST_F(ConfigRules, RulesBetweenKeysNameBoth) {
   EXPECT_EQ(error_after_data("segment_frames = 8\nwindow = 5\n[loss]\nl1 = 1\ngan = 1\n[discriminator]\nframes = 5"),
             "train.toml:3: data.segment_frames: a window of 9 frames (4 more for discriminator.frames = 5), 1 apart, "
             "spans 9, which is more than segment_frames = 8");
+  EXPECT_THAT(error_of(minimal_ + "[loss]\nl1 = 1\ngan = 1", {"discriminator.frames=20"}),
+              HasSubstr("--set discriminator.frames=20: discriminator.frames: a window of 20 frames (19 more for "));
   EXPECT_EQ(
       error_after_data("pool_frames = 8"),
       "train.toml:3: data.pool_frames: a pool of 8 frames cannot hold a segment of 16 (pool_frames must be at least "
