@@ -13,48 +13,14 @@ import sys
 
 import safetensors.torch
 import torch
-from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
-from torch.nn.utils import clip_grad_norm_, spectral_norm
+from torch.nn.utils import clip_grad_norm_
 
-from small_compact import Compact
+from reference_networks import Compact, UNetSN
 
 torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)
-
-
-class UNetSN(nn.Module):
-    """Real-ESRGAN's discriminator (Wang et al., 2021)."""
-
-    def __init__(self, channels, features):
-        super().__init__()
-        f = features
-
-        def conv(i, o, k, s):
-            return spectral_norm(nn.Conv2d(i, o, k, s, 1, bias=False))
-
-        self.conv0 = nn.Conv2d(channels, f, 3, 1, 1)
-        self.conv1, self.conv2, self.conv3 = conv(f, 2 * f, 4, 2), conv(2 * f, 4 * f, 4, 2), conv(4 * f, 8 * f, 4, 2)
-        self.conv4, self.conv5, self.conv6 = conv(8 * f, 4 * f, 3, 1), conv(4 * f, 2 * f, 3, 1), conv(2 * f, f, 3, 1)
-        self.conv7, self.conv8 = conv(f, f, 3, 1), conv(f, f, 3, 1)
-        self.conv9 = nn.Conv2d(f, 1, 3, 1, 1)
-
-    def forward(self, x):
-        def act(t):
-            return F.leaky_relu(t, 0.2)
-
-        def up(t):
-            return F.interpolate(t, scale_factor=2, mode="bilinear", align_corners=False)
-
-        x0 = act(self.conv0(x))
-        x1 = act(self.conv1(x0))
-        x2 = act(self.conv2(x1))
-        x3 = up(act(self.conv3(x2)))
-        x4 = up(act(self.conv4(x3)) + x2)
-        x5 = up(act(self.conv5(x4)) + x1)
-        x6 = act(self.conv6(x5)) + x0
-        return self.conv9(act(self.conv8(act(self.conv7(x6)))))
 
 
 def bce(logits, label):

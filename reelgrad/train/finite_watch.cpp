@@ -58,13 +58,6 @@ std::string remedy(const TrainingParts& parts, const TrainedNetwork& trained) {
   fail(fmt::format("{}; {}. Checkpoints saved before are untouched. {}", what, where, remedy(parts, trained)));
 }
 
-void watch_scale(const TrainingParts& parts, TrainedNetwork& trained, std::int64_t done_steps) {
-  const std::string wrong = trained.watch_scale(done_steps);
-  if (wrong.empty()) return;
-  const char* whose = parts.is_opponent(trained) ? "the discriminator: " : "";
-  fail_not_finite(parts, trained, fmt::format("step {}: {}{}", done_steps, whose, wrong), done_steps);
-}
-
 }  // namespace
 
 void check_losses(const TrainingParts& parts, const TrainedNetwork& trained, const LossMeter::Reading& reading,
@@ -80,9 +73,21 @@ void check_losses(const TrainingParts& parts, const TrainedNetwork& trained, con
                   done_steps);
 }
 
+// Where both have one loss scale, the one that skips is to blame.
 void watch_scales(const TrainingParts& parts, std::int64_t done_steps) {
-  watch_scale(parts, parts.generator, done_steps);
-  if (parts.opponent != nullptr) watch_scale(parts, *parts.opponent, done_steps);
+  const TrainedNetwork* worst = nullptr;
+  std::string what;
+  for (TrainedNetwork* trained : {&parts.generator, parts.opponent}) {
+    if (trained == nullptr) continue;
+    const std::string wrong = trained->watch_scale(done_steps);
+    if (wrong.empty()) continue;
+    if (worst != nullptr && worst->counters.skipped_in_a_row >= trained->counters.skipped_in_a_row) continue;
+    worst = trained;
+    what = wrong;
+  }
+  if (worst == nullptr) return;
+  const char* whose = parts.is_opponent(*worst) ? "the discriminator: " : "";
+  fail_not_finite(parts, *worst, fmt::format("step {}: {}{}", done_steps, whose, what), done_steps);
 }
 
 }  // namespace reelgrad

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler as schedulers
 
-from small_compact import Compact
+from reference_networks import Compact
 
 torch.set_num_threads(1)
 warnings.filterwarnings("ignore", module="torch.optim.lr_scheduler")  # SequentialLR's own call is "deprecated"
