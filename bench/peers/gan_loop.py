@@ -17,18 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import spectral_norm
 
-
-class Compact(nn.Module):
-    def __init__(self, features, convs, scale):
-        super().__init__()
-        layers = [nn.Conv2d(3, features, 3, 1, 1), nn.PReLU(features)]
-        for _ in range(convs):
-            layers += [nn.Conv2d(features, features, 3, 1, 1), nn.PReLU(features)]
-        layers.append(nn.Conv2d(features, 3 * scale * scale, 3, 1, 1))
-        self.body, self.scale = nn.Sequential(*layers), scale
-
-    def forward(self, x):
-        return F.pixel_shuffle(self.body(x), self.scale) + F.interpolate(x, scale_factor=self.scale, mode="nearest")
+from compact import Compact
 
 
 class DenseBlock(nn.Module):

@@ -140,9 +140,13 @@ void write_file_atomically(const fs::path& path, std::string_view bytes) {
   pending.commit();
 }
 
-void append_line(const fs::path& path, std::string_view line) {
+void append_bytes(const fs::path& path, std::string_view bytes) {
   const Descriptor file = open_or_fail(path, O_WRONLY | O_CREAT | O_APPEND, "open");
-  write_all(file, fmt::format("{}\n", line), path);
+  write_all(file, bytes, path);
+}
+
+void append_line(const fs::path& path, std::string_view line) {
+  append_bytes(path, fmt::format("{}\n", line));
 }
 
 PendingFile::PendingFile(fs::path final_path)

@@ -17,6 +17,9 @@ std::string read_file(const std::filesystem::path& path);
 // Temporary name beside it, fsync, rename, fsync of the folder.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
+// Appended to a file, which is made when missing.
+void append_bytes(const std::filesystem::path& path, std::string_view bytes);
+
 // One line appended to a file and flushed; the file is made when missing.
 void append_line(const std::filesystem::path& path, std::string_view line);
 

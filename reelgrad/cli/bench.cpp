@@ -142,7 +142,7 @@ std::vector<BenchRow> rows_of(const std::string& name, const std::vector<OurRoun
 std::vector<BenchRow> measure(const BenchArguments& arguments) {
   const WorkFolder folder("bench");
   const fs::path program = folder.path() / "train_loop.py";
-  write_file_atomically(program, example("train_loop.py"));
+  for (const char* file : {"compact.py", "train_loop.py"}) write_file_atomically(folder.path() / file, example(file));
   const fs::path file = config_file(arguments, folder.path());
   const Config config = bench_config(arguments, file, folder.path());
   const std::string python = bench_python(arguments.python);

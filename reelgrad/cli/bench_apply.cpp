@@ -105,7 +105,7 @@ class ApplyBench {
   explicit ApplyBench(const ApplyBenchArguments& arguments)
       : arguments_(arguments), size_(size_of(arguments.size)), python_(bench_python(arguments.python)) {
     if (python_.empty()) fail("the PyTorch loops, which also make the network, need a Python with torch: --python");
-    for (const char* program : {"apply_loop.py", "plugin_loop.py"}) {
+    for (const char* program : {"compact.py", "apply_loop.py", "plugin_loop.py"}) {
       write_file_atomically(folder_.path() / program, example(program));
     }
   }

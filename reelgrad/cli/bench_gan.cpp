@@ -43,7 +43,8 @@ struct Bench {
 Bench prepare(const GanArguments& arguments, const fs::path& folder) {
   Bench bench{arguments, folder, folder / "gan_loop.py", bench_python(arguments.python), false};
   if (bench.python.empty()) fail("bench gan: no Python beside torch was found (--python names one)");
-  for (const char* file : {"gan_loop.py", "sr-gan.vpy"}) write_file_atomically(folder / file, example(file));
+  for (const char* file : {"compact.py", "gan_loop.py", "sr-gan.vpy"})
+    write_file_atomically(folder / file, example(file));
   const ProcessResult written = run_process(
       {bench.python, bench.program.string(), "--write-vgg", (folder / "vgg19.pth").string()}, std::chrono::minutes(5));
   if (written.exit_code != 0) fail_program("the PyTorch program", written);

@@ -21,19 +21,29 @@ std::string written_one(const Source& source, std::initializer_list<const char*>
   return found == keys.end() ? *keys.begin() : *found;
 }
 
-void check_data(const DataConfig& data, bool temporal, Source& source) {
+// Why a sample has more frames than its window.
+std::string more_frames(const Config& config) {
+  const int frames = sample_frames(config);
+  if (frames == 1) return "";
+  const bool judged = config.loss.gan.on() && config.discriminator.frames == frames;
+  return fmt::format(" ({} more for {})", frames == 2 ? "one" : std::to_string(frames - 1),
+                     judged ? fmt::format("discriminator.frames = {}", frames) : "loss.temporal");
+}
+
+void check_data(const Config& config, Source& source) {
+  const DataConfig& data = config.data;
   if (data.script.empty() && data.pairs.empty()) {
     source.report("data.script", "missing: the script to train on (or data.pairs: two folders of images)");
   }
   if (data.window % 2 == 0)
     source.report("data.window", fmt::format("{} is even, allowed: an odd number", data.window));
-  const int frames = data.window + (temporal ? 1 : 0);
+  const int frames = data.window + sample_frames(config) - 1;
   const int span = (frames - 1) * data.frame_step + 1;
   if (data.segment_frames < span) {
     source.report(
-        written_one(source, {"data.segment_frames", "data.window", "data.frame_step"}),
+        written_one(source, {"data.segment_frames", "data.window", "data.frame_step", "discriminator.frames"}),
         fmt::format("a window of {} frames{}, {} apart, spans {}, which is more than segment_frames = {}", frames,
-                    temporal ? " (one more for loss.temporal)" : "", data.frame_step, span, data.segment_frames));
+                    more_frames(config), data.frame_step, span, data.segment_frames));
   }
   if (data.pool_frames < data.segment_frames) {
     source.report(
@@ -141,6 +151,9 @@ void check_loss(const Config& config, Source& source) {
   check_plane_weights(config, source);
   check_features(config, source);
   check_color(config, source);
+  if (loss.ldl.on() && loss.ldl.ema && source.has("loss.ldl.ema") && !keeps_average(config)) {
+    source.report("loss.ldl.ema", "no average of the weights is kept: it needs an ema.decay above 0");
+  }
 }
 
 // `section`: "optimizer", or the discriminator's.
@@ -205,6 +218,20 @@ void check_schedule(const ScheduleConfig& schedule, const std::string& section, 
   }
 }
 
+// Each halving of patch_vgg but the first is followed by a batch norm, whose last sees 1x1 where the picture is of 32
+// pixels: with one picture it has no statistics.
+void check_batch_of_discriminator(const Config& config, Source& source) {
+  constexpr int kSmallest = 32;
+  const int size = (config.data.crop_px * config.model.scale) >> (config.discriminator.scales - 1);
+  const int pictures = config.data.batch * (config.discriminator.frames > 1 ? 1 : sample_frames(config));
+  if (config.loss.gan.net != "patch_vgg" || size != kSmallest || pictures > 1) return;
+  source.report(written_one(source, {"data.batch", "data.crop_px"}),
+                fmt::format("patch_vgg cannot normalise a batch of one picture of {0} pixels{1}: allowed are a "
+                            "data.batch of 2 or more, or a data.crop_px of {2} or more",
+                            kSmallest, config.discriminator.scales > 1 ? ", as its last scale has it" : "",
+                            2 * config.data.crop_px));
+}
+
 // What is inherited has been looked at where it was given.
 void check_discriminator(const Config& config, Source& source) {
   const GanConfig& gan = config.loss.gan;
@@ -213,13 +240,11 @@ void check_discriminator(const Config& config, Source& source) {
   if (gan.kind == "hinge" && gan.label_smoothing > 0) {
     source.report("loss.gan.label_smoothing", "hinge has no labels: allowed with it is 0");
   }
-  if (discriminator.frames == 2 && !config.loss.temporal.on()) {
-    source.report("discriminator.frames", "samples have two frames with loss.temporal only, which is 0");
-  }
   if ((discriminator.init_iters / discriminator.iters + 1) * discriminator.iters > config.run.steps) {
     source.report(written_one(source, {"discriminator.init_iters", "discriminator.iters", "run.steps"}),
                   fmt::format("the network would not be updated once in run.steps = {}", config.run.steps));
   }
+  check_batch_of_discriminator(config, source);
   if (source.has_within("discriminator.optimizer"))
     check_optimizer(discriminator.optimizer, "discriminator.optimizer", source);
   if (!source.has_within("discriminator.schedule") && discriminator.optimizer.lr == config.optimizer.lr) return;
@@ -262,6 +287,11 @@ void check_pairs(const Config& config, Source& source) {
                   fmt::format("loss.temporal is {}, but the images of data.pairs are single pictures: allowed with "
                               "pairs is 0",
                               config.loss.temporal.weight));
+  } else if (!config.data.pairs.empty() && sample_frames(config) > 1) {
+    source.report(written_one(source, {"discriminator.frames", "data.pairs"}),
+                  fmt::format("discriminator.frames is {}, but the images of data.pairs are single pictures: allowed "
+                              "with pairs is 1",
+                              config.discriminator.frames));
   }
   if (config.data.window == 1) return;
   for (const auto& [key, given] : {std::pair{"data.pairs", !config.data.pairs.empty()},
@@ -279,6 +309,14 @@ int smallest_for(const WaveletConfig& config) {
   return (taps - 1) * ((1 << config.levels) - 1) + 1;
 }
 
+int sample_frames(const Config& config) {
+  return std::max(config.loss.temporal.on() ? 2 : 1, config.loss.gan.on() ? config.discriminator.frames : 1);
+}
+
+bool keeps_average(const Config& config) {
+  return config.ema.decay > 0 || config.optimizer.name == "schedule_free_adamw";
+}
+
 std::string best_measure(const Config& config) {
   if (config.validation.best_by != "auto") return config.validation.best_by;
   if (!config.loss.dists.backbone.empty()) return "dists";
@@ -286,7 +324,7 @@ std::string best_measure(const Config& config) {
 }
 
 void check_rules(const Config& config, Source& source) {
-  check_data(config.data, config.loss.temporal.on(), source);
+  check_data(config, source);
   check_effective_batch(config, source);
   check_args(config.model, source);
   check_loss(config, source);

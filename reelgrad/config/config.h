@@ -19,6 +19,7 @@ struct RunConfig {
   std::string device = "auto";  // auto | cpu | cuda | cuda:N
   bool deterministic = false;
   std::int64_t log_every = 100;  // steps
+  bool tensorboard = true;       // the same numbers as TensorBoard's events
   std::string graph = "auto";    // auto | off: whole steps as one CUDA graph
 };
 
@@ -113,6 +114,12 @@ struct FocalFrequencyConfig : LossWeight {
   bool operator==(const FocalFrequencyConfig&) const = default;
 };
 
+struct LdlConfig : LossWeight {
+  using LossWeight::LossWeight;
+  bool ema = true;  // not where the average's output is nearer; does nothing where no average is kept
+  bool operator==(const LdlConfig&) const = default;
+};
+
 struct WaveletConfig : LossWeight {
   using LossWeight::LossWeight;
   std::string filter = "haar";            // haar | db2 | sym7
@@ -139,7 +146,8 @@ struct GanConfig : LossWeight {
 // The terms, which are added.
 struct LossConfig {
   LossWeight l1, mse, charbonnier = 1, huber;
-  LossWeight ssim, ms_ssim, fft, edge, temporal, ldl;
+  LossWeight ssim, ms_ssim, fft, edge, temporal;
+  LdlConfig ldl;
   PerceptualConfig perceptual;
   LpipsConfig lpips;
   DistsConfig dists;
@@ -208,11 +216,12 @@ struct DiscriminatorConfig {
   int layers = 3;                    // patchgan: those that halve
   std::string norm = "batch";        // patchgan: batch | spectral | none
   bool skips = true;                 // unet_sn
-  int frames = 1;                    // 2: it sees the two frames of a sample together (loss.temporal)
+  int frames = 1;                    // that it sees together: so many neighbours are a sample
   std::filesystem::path pretrained;  // start from this file; empty: random
   std::int64_t iters = 1;            // steps between two updates of the network, which the discriminator all takes
   std::int64_t init_iters = 0;       // steps at the start that train the discriminator alone
   double r1 = 0;                     // gamma of the R1 penalty
+  std::string scaler = "own";        // own | shared: the loss scale of fp16, its own or the network's too
   std::int64_t patience = 2'000;     // steps until a lost balance is named
   DiscriminatorOptimizer optimizer;  // what is not given is as in [optimizer]
   ScheduleConfig schedule;           // and in [schedule]
@@ -263,6 +272,12 @@ struct Config {
   ValidationConfig validation;
   CheckpointConfig checkpoint;
 };
+
+// Neighbouring frames that a sample has targets of: as loss.temporal and discriminator.frames ask for.
+int sample_frames(const Config& config);
+
+// Whether training keeps averaged weights beside the raw ones.
+bool keeps_average(const Config& config);
 
 // What validation.best_by means: "auto" is dists or lpips, where their networks are named in [loss], else psnr_rgb.
 std::string best_measure(const Config& config);

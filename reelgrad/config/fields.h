@@ -57,6 +57,9 @@ void fields(V& v, RunConfig& c) {
                   .unit = "steps",
                   .min = 1,
                   .max = kMostSteps});
+  v(c.tensorboard, {.key = "tensorboard",
+                    .help = "the numbers of metrics.jsonl also in events.out.tfevents… in the run's folder, for "
+                            "TensorBoard"});
   v(c.graph, {.key = "graph",
               .help = "on a card each step is replayed as one CUDA graph, where the network allows it",
               .choices = "auto|off"});
@@ -237,6 +240,15 @@ void fields(V& v, FocalFrequencyConfig& c) {
 }
 
 template <class V>
+void fields(V& v, LdlConfig& c) {
+  fields_of_weight(v, c);
+  v(c.ema,
+    {.key = "ema",
+     .help = "only where the output of the averaged weights (ema) is no further from the target, as in the paper "
+             "and BasicSR: one more forward pass; without an average it does nothing"});
+}
+
+template <class V>
 void fields(V& v, WaveletConfig& c) {
   fields_of_weight(v, c);
   v(c.filter, {.key = "filter", .help = "wavelet, as PyWavelets names it", .choices = "haar|db2|sym7"});
@@ -413,11 +425,11 @@ void fields(V& v, DiscriminatorConfig& c) {
   v(c.skips, {.key = "skips", .help = "unet_sn: connections from the way down to the way up"});
   v(c.frames,
     {.key = "frames",
-     .help = "2: it sees the two frames of a sample together, channels one after the other; with loss.temporal "
-             "only",
+     .help = "so many neighbours, frame_step apart, are a sample: the network runs on each of their windows, and the "
+             "discriminator sees the outputs together, their channels one after the other",
      .unit = "frames",
      .min = 1,
-     .max = 2});
+     .max = 63});
   v(c.pretrained,
     {.key = "pretrained",
      .help = "start from this discriminator: a file with the community's keys, a checkpoint or a run folder",
@@ -436,6 +448,11 @@ void fields(V& v, DiscriminatorConfig& c) {
            .help = "gamma of the R1 penalty, gamma / 2 times the squared gradient of D(real) by the picture; 0: off",
            .min = 0,
            .max = 1e6});
+  v(c.scaler,
+    {.key = "scaler",
+     .help = "fp16's loss scale; own: each network has one, as in traiNNer-redux; shared: one for both, which "
+             "shrinks when either of them skips a step",
+     .choices = "own|shared"});
   v(c.patience, {.key = "patience",
                  .help = "a discriminator that dominates or guesses for so long is named in the log, with advice",
                  .unit = "steps",

@@ -189,6 +189,7 @@ void for_each_loss_table(const Visit& visit) {
   visit("lpips", LpipsConfig());
   visit("dists", DistsConfig());
   visit("focal_frequency", FocalFrequencyConfig());
+  visit("ldl", LdlConfig());
   visit("wavelet", WaveletConfig());
   visit("color", ColorLossConfig());
   visit("gan", GanConfig());

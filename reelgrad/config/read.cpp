@@ -444,6 +444,19 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+bool is_loss_term(std::string_view key) {
+  const auto terms = loss_weights({});
+  return std::ranges::any_of(terms, [&](const auto& term) { return fmt::format("loss.{}", term.first) == key; });
+}
+
+// A term of the loss that is a number is a table that says its weight alone.
+void make_table_of_weight(toml::table& section, std::string_view name, std::string_view key) {
+  const toml::node* node = section.get(name);
+  if (node == nullptr || !node->is_number() || !is_loss_term(key)) return;
+  const double weight = *node->value<double>();
+  section.insert_or_assign(name, toml::table{{"weight", weight}});
+}
+
 // `section.key=value`, put over what the file says. A value that is no TOML is a bare word, hence a string.
 void apply_setting(toml::table& root, Source& source, std::string_view setting) {
   const std::size_t equals = setting.find('=');
@@ -461,6 +474,7 @@ void apply_setting(toml::table& root, Source& source, std::string_view setting) 
     const std::string_view outer = name.substr(0, end);
     if (!table->contains(outer)) table->insert(outer, toml::table{});
     const bool is_section = table == &root;
+    make_table_of_weight(*table, outer, key.substr(0, key.size() - name.size() + end));
     table = (*table)[outer].as_table();
     if (!table && is_section) return;  // the reader will say that the file has no such section
     if (!table) fail_usage(fmt::format("--set {}: {} is no table in the file", setting, key.substr(0, key.rfind('.'))));

@@ -21,8 +21,8 @@ namespace reelgrad {
 struct Batch {
   torch::Tensor input;   // [N, C, H, W], or [N, T, C, H, W] when the window is larger than 1
   torch::Tensor target;  // [N, C, H * scale, W * scale], of the window's middle frame
-  // For a temporal loss: input [N, T + 1, C, H, W], the windows of two frames data.frame_step apart, and target
-  // [N, 2, C, H * scale, W * scale], of both.
+  // For samples of F frames (sample_frames()): input [N, T + F - 1, C, H, W], the windows of F neighbours
+  // data.frame_step apart, and target [N, F, C, H * scale, W * scale], of all of them.
 };
 
 // Batches of one size at a fixed place on a card, for steps that are captured in a CUDA graph once: what to cut is sent

@@ -51,7 +51,7 @@ Order shuffled(std::uint64_t seed, int script, std::int64_t epoch, std::size_t c
 // The keys that say how far a sample reaches.
 std::string reaching_keys(const SamplerConfig& config) {
   return fmt::format("data.window = {} with data.frame_step = {}{}", config.window, config.frame_step,
-                     config.targets > 1 ? " and loss.temporal" : "");
+                     config.targets == 1 ? "" : fmt::format(" of {} neighbours a sample", config.targets));
 }
 
 }  // namespace

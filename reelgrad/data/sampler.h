@@ -28,7 +28,7 @@ struct SamplerConfig {
   int crop_px = 64;
   int window = 1;
   int frame_step = 1;
-  int targets = 1;  // of a sample, frame_step apart: 2 for a temporal loss
+  int targets = 1;  // of a sample, frame_step apart: sample_frames()
   int segment_frames = 16;
   int pool_frames = 256;
   int reuse = 16;

@@ -287,8 +287,8 @@ TEST(Sampler, RefusesWhatCannotBeSampledNamingBothValues) {
             "clip 0: 4 frames can be trained on, but data.window = 3 with data.frame_step = 2 needs at least 5");
   config.targets = 2;
   EXPECT_EQ(refusal(span(0, 0, 6), config),
-            "clip 0: 6 frames can be trained on, but data.window = 3 with data.frame_step = 2 and loss.temporal needs "
-            "at least 7");
+            "clip 0: 6 frames can be trained on, but data.window = 3 with data.frame_step = 2 of 2 neighbours a sample "
+            "needs at least 7");
   config.targets = 1;
   config.crop_px = 96;
   EXPECT_EQ(refusal(span(0, 0, 40), config), "clip 0: the input is 100x80, but data.crop_px = 96: allowed are 1 to 80");

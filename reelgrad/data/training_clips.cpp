@@ -128,7 +128,7 @@ SamplerConfig sampler_config(const Config& config) {
           .crop_px = data.crop_px,
           .window = data.window,
           .frame_step = data.frame_step,
-          .targets = config.loss.temporal.on() ? 2 : 1,
+          .targets = sample_frames(config),
           .segment_frames = data.segment_frames,
           .pool_frames = data.pool_frames,
           .reuse = data.reuse,

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "reelgrad/base/testing/temporary_folder.h"
@@ -15,6 +16,7 @@
 #include "reelgrad/engine/restore_session.h"
 #include "reelgrad/engine/train_session.h"
 #include "reelgrad/nn/architectures.h"
+#include "reelgrad/nn/discriminators.h"
 #include "reelgrad/nn/weights.h"
 #include "reelgrad/record/run_folder.h"
 #include "reelgrad/restore/test_clips.h"
@@ -185,6 +187,66 @@ TEST_F(EngineTest, TrainsAgainstADiscriminatorAndGoesOn) {
   other.config.discriminator.pretrained = folder_ / "whole";
   other.config.discriminator.features = 8;
   EXPECT_THROW(train(other), Error);
+}
+
+// Whatever file is wrong: nothing is made, and the run that was there stays where it is.
+TEST_F(EngineTest, EveryFileIsReadBeforeARunFolderIsTouched) {
+  TrainRequest first = request("run");
+  first.config.run.steps = 1;
+  train(first);
+  const fs::path bad = folder_.write("bad.pth", "no weights");
+  const auto refused = [&](const std::function<void(Config&)>& change) {
+    for (const RunMode mode : {RunMode::start, RunMode::fresh}) {
+      TrainRequest wrong = request(mode == RunMode::start ? "another" : "run");
+      wrong.mode = mode;
+      wrong.config.validation.best_by = "psnr_rgb";
+      change(wrong.config);
+      try {
+        train(wrong);
+        ADD_FAILURE() << "nothing was thrown";
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr("bad.pth"));
+      }
+      EXPECT_FALSE(fs::exists(folder_ / "another"));
+      EXPECT_FALSE(fs::exists(folder_ / "run.old-1"));
+    }
+    EXPECT_EQ(list_checkpoints(folder_ / "run").size(), 1U);
+  };
+  refused([&](Config& c) { c.loss.perceptual = 1, c.loss.perceptual.weights = bad; });
+  refused([&](Config& c) { c.loss.lpips = 1, c.loss.lpips.backbone = bad; });
+  refused([&](Config& c) { c.loss.dists = 1, c.loss.dists.backbone = bad; });
+  refused([&](Config& c) { c.loss.gan = 0.1, c.discriminator.features = 4, c.discriminator.pretrained = bad; });
+  refused([&](Config& c) { c.model.pretrained = bad; });
+}
+
+// A run that was stopped before its first checkpoint begins from what it was to begin from; and one that takes up a
+// discriminator on its way begins with that of the file.
+TEST_F(EngineTest, WhatNoCheckpointHoldsIsReadFromPretrainedFiles) {
+  TrainRequest short_run = request("first");
+  short_run.config.run.steps = 4;
+  const TrainResult first = train(short_run);
+  TrainRequest next = request("next");
+  next.config.model.pretrained = find_model_file(first.run_folder);
+  next.config.optimizer.lr = 1e-9;
+  next.config.run.steps = 1;
+  next.config.ema.decay = 0;
+  { RunFolder(next.config, network_spec(next.config), RunMode::start); }
+  next.mode = RunMode::resume;
+  EXPECT_NEAR(train(next).best_score.value_or(0), first.best_score.value_or(1), 1e-3);
+
+  next.config.run.steps = 2;
+  next.config.loss.gan = 0.1;
+  next.config.validation.best_by = "psnr_rgb";
+  next.config.discriminator.features = 4;
+  next.config.discriminator.optimizer.lr = 1e-12;
+  const std::shared_ptr<Discriminator> start = make_discriminator({.features = 4}, 99);
+  write_safetensors(folder_ / "d.safetensors", state_dict(*start));
+  next.config.discriminator.pretrained = folder_ / "d.safetensors";
+  train(next);
+  const NamedTensors after =
+      read_safetensors(folder_ / "next/checkpoints/step-000002/discriminator.safetensors").tensors;
+  EXPECT_EQ(after.front().first, "conv0.bias");
+  EXPECT_TRUE(torch::allclose(after.front().second, start->named_parameters()["conv0.bias"], 0, 1e-6));
 }
 
 TEST_F(EngineTest, WeightsOfAnotherRunAreTheStart) {

@@ -21,6 +21,7 @@
 #include "reelgrad/restore/validation.h"
 #include "reelgrad/train/adversary.h"
 #include "reelgrad/train/amp.h"
+#include "reelgrad/train/network_loss.h"
 #include "reelgrad/train/trainer.h"
 #include "reelgrad/train/updater.h"
 
@@ -115,12 +116,12 @@ void require_trainable(const Network& network, const Config& config) {
   }
 }
 
-// A resumed run's weights come from its checkpoint: model.pretrained may be gone by then.
-std::shared_ptr<Network> starting_network(const Config& config, const NetworkSpec& spec, RunMode mode) {
+// What comes from a checkpoint does not come from pretrained files, which may be gone by then.
+std::shared_ptr<Network> starting_network(const Config& config, const NetworkSpec& spec, const SavedNetworks& saved) {
   torch::manual_seed(config.run.seed);
   std::shared_ptr<Network> network = make_network(spec);
   require_trainable(*network, config);
-  if (!config.model.pretrained.empty() && mode != RunMode::resume) {
+  if (!config.model.pretrained.empty() && !saved.network) {
     const std::filesystem::path file = find_model_file(config.model.pretrained);
     torch::NoGradGuard no_grad;
     const NamedTensors state = read_weights_logged(file).tensors;
@@ -136,12 +137,12 @@ std::shared_ptr<Network> starting_network(const Config& config, const NetworkSpe
 }
 
 // nullptr without loss.gan. Its start is drawn apart from the network's, which is then the same with and without it.
-std::shared_ptr<Discriminator> starting_discriminator(const Config& config, RunMode mode) {
+std::shared_ptr<Discriminator> starting_discriminator(const Config& config, const SavedNetworks& saved) {
   if (config.loss.gan.weight == 0) return nullptr;
   std::shared_ptr<Discriminator> discriminator =
       make_discriminator(discriminator_options(config), config.run.seed + kDiscriminatorSeed);
   const std::filesystem::path& pretrained = config.discriminator.pretrained;
-  if (pretrained.empty() || mode == RunMode::resume) return discriminator;
+  if (pretrained.empty() || saved.discriminator) return discriminator;
   const std::filesystem::path file = find_discriminator_file(pretrained);
   const torch::NoGradGuard no_grad;
   load_strict(*discriminator, read_weights_logged(file).tensors, file.string());
@@ -217,7 +218,7 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
   const torch::Device device = resolve_device(config.run.device);
 
   // All that can be refused is opened before the run folder is touched.
-  resolve_precision(config.precision.amp, device);
+  const Precision precision = resolve_precision(config.precision.amp, device);
   std::vector<TrainingClip> clips = open_training_clips(
       config, [&](const ScriptConfig& script) { return open_script(script, card_of(device), observer); },
       with_progress(observer));
@@ -225,10 +226,15 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
   std::vector<ValidationClip> validation = validation_clips(config, clips, device, observer);
   NetworkSpec spec = network_spec(config);
   if (request.mode == RunMode::resume) spec = with_kept_file(std::move(spec), config.run.dir);
-  const std::shared_ptr<Network> network = starting_network(config, spec, request.mode);
-  check_parameter_patterns(config.optimizer, *network);
-  const std::shared_ptr<Discriminator> discriminator = starting_discriminator(config, request.mode);
-  if (discriminator) check_parameter_patterns(config.discriminator.optimizer, *discriminator);
+  SavedNetworks saved;
+  if (request.mode == RunMode::resume) saved = saved_networks(config.run.dir);
+  const std::shared_ptr<Network> network = starting_network(config, spec, saved);
+  check_parameter_patterns(config.optimizer, *network, "optimizer");
+  const std::shared_ptr<Discriminator> discriminator = starting_discriminator(config, saved);
+  if (discriminator) {
+    check_parameter_patterns(config.discriminator.optimizer, *discriminator, "discriminator.optimizer");
+  }
+  Loss loss = make_loss(config, precision);
   spec = measured_spec(std::move(spec), *network);
   std::unique_ptr<Validator> validator;
   if (!validation.empty()) {
@@ -265,7 +271,7 @@ void train_session(const TrainRequest& request, Observer& observer, TrainResult&
     hooks.progress = [&](std::int64_t step, const StepRecord& record) {
       observer.train_progress(to_progress(step, config.run.steps, record));
     };
-    Trainer trainer(config, network, device, loader, recorder, validator.get(), hooks, discriminator);
+    Trainer trainer(config, network, device, loader, recorder, validator.get(), hooks, discriminator, std::move(loss));
     if (resumed) trainer.restore(*resumed);
     const TrainOutcome outcome = trainer.run(request.stop_at);
     result.step = trainer.step();

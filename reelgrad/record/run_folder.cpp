@@ -16,6 +16,7 @@
 #include "reelgrad/base/log.h"
 #include "reelgrad/base/text.h"
 #include "reelgrad/record/checkpoint.h"
+#include "reelgrad/record/event_file.h"
 #include "reelgrad/record/metrics.h"
 
 namespace reelgrad {
@@ -179,6 +180,12 @@ void compare_network_files(const fs::path& folder, const NetworkSpec& now, std::
   refused.push_back(fmt::format("network in {} (the run's own is {})", file.string(), kept.string()));
 }
 
+// What is read at the start only.
+bool is_of_the_start(std::string_view key, const SavedNetworks& saved) {
+  if (key == "discriminator.pretrained") return saved.discriminator;
+  return saved.network && (key == "model.pretrained" || key == "model.pretrained_fit");
+}
+
 void check_changes(const fs::path& folder, const Config& config) {
   const Config before = load_saved_config(folder / kConfigFile);
   std::vector<std::string> refused;
@@ -191,9 +198,12 @@ void check_changes(const fs::path& folder, const Config& config) {
   if (best_measure(before) != best_measure(config)) {  // scores of the one are none of the other
     refused.push_back(fmt::format("validation.best_by: {} -> {}", best_measure(before), best_measure(config)));
   }
+  const SavedNetworks saved = saved_networks(folder);
   for (const std::string& line : differences(before, config)) {
     const std::string key = line.substr(0, line.find(':'));
-    if (is_fixed(key) && (gan.on() || !of_discriminator_itself(key))) {
+    if (is_of_the_start(key, saved)) {
+      log::warning(fmt::format("{}: of no effect, the run goes on from its checkpoint (--fresh starts anew)", line));
+    } else if (is_fixed(key) && (gan.on() || !of_discriminator_itself(key))) {
       refused.push_back(line);
     } else {
       log::info(fmt::format("changed since the run was started: {}", line));
@@ -267,6 +277,7 @@ struct RunFolder::Impl {
   std::optional<LockFile> held;
   log::FileGuard log_file;
   std::optional<fs::path> resume_from;
+  std::optional<EventFile> events;
   std::optional<std::pair<std::int64_t, double>> scored;  // step and score of the last validation
   std::future<void> preview;  // being written; waits for its end when it is replaced or destroyed
 
@@ -294,6 +305,7 @@ void RunFolder::Impl::begin(const Config& config, RunMode mode) {
   refuse_used(folder);  // by a process that was faster
   keep_network_file();
   write_file_atomically(folder / kConfigFile, to_toml(config));
+  if (config.run.tensorboard) events.emplace(folder);
 }
 
 void RunFolder::Impl::go_on(const Config& config) {
@@ -310,6 +322,7 @@ void RunFolder::Impl::go_on(const Config& config) {
   if (state.score) scored = {state.step, *state.score};
   cut_metrics(folder / kMetricsFile, state.step);
   write_file_atomically(folder / kConfigFile, to_toml(config));
+  if (config.run.tensorboard) events.emplace(folder, state.step);
 }
 
 RunFolder::RunFolder(const Config& config, const NetworkSpec& spec, RunMode mode) : impl_(std::make_unique<Impl>()) {
@@ -335,10 +348,12 @@ std::optional<Snapshot> RunFolder::resume_point() {
 
 void RunFolder::step(const StepRecord& record) {
   append_metrics(impl_->folder / kMetricsFile, record);
+  if (impl_->events) impl_->events->add(record);
 }
 
 void RunFolder::validation(const ValidationRecord& record) {
   append_metrics(impl_->folder / kMetricsFile, record);
+  if (impl_->events) impl_->events->add(record);
   impl_->scored = {record.step, record.score()};
   if (!record.preview.defined()) return;
   // Seconds for a large picture, in which training goes on.
@@ -381,6 +396,12 @@ void RunFolder::Impl::remove_old() {
     if (error)
       log::warn_once("retention", fmt::format("cannot remove {}: {}", steps[i].path.string(), error.message()));
   }
+}
+
+SavedNetworks saved_networks(const fs::path& run_folder) {
+  const std::vector<StepFolder> steps = step_folders(run_folder);
+  if (steps.empty()) return {};
+  return {.network = true, .discriminator = fs::exists(steps.back().path / kDiscriminatorFile)};
 }
 
 const fs::path& RunFolder::path() const {

@@ -1,5 +1,5 @@
-// A run's folder: config.toml log.txt metrics.jsonl checkpoints/ preview/, and network.pt or network.so, the copy of a
-// user's network. Every file is written whole or not at all.
+// A run's folder: config.toml log.txt metrics.jsonl events.out.tfevents… checkpoints/ preview/, and network.pt or
+// network.so, the copy of a user's network. Every file is written whole or not at all.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -29,10 +29,10 @@ class RunFolder : public Recorder {
   // The checkpoint that a resumed run goes on from. nullopt: none was saved yet.
   std::optional<Snapshot> resume_point();
 
-  // Lines of metrics.jsonl.
+  // Lines of metrics.jsonl, and events.
   void step(const StepRecord& record) override;
-  // A line of metrics.jsonl, and preview/step-NNNNNN.png, which is written while training goes on: it is there when the
-  // next one is asked for, or this folder is gone.
+  // A line of metrics.jsonl, an event, and preview/step-NNNNNN.png, which is written while training goes on: it is
+  // there when the next one is asked for, or this folder is gone.
   void validation(const ValidationRecord& record) override;
   // Throws failed, with all older checkpoints intact, when a tensor is not finite or the volume cannot hold it. Then
   // removes what checkpoint.keep_last does not keep; the one of the highest validation score always stays.
@@ -56,6 +56,12 @@ struct CheckpointInfo {
 };
 // In rising order of steps, each verified against its manifest.
 std::vector<CheckpointInfo> list_checkpoints(const std::filesystem::path& run_folder);
+
+// Which networks a resumed run reads from its newest checkpoint, damaged or not.
+struct SavedNetworks {
+  bool network = false, discriminator = false;
+};
+SavedNetworks saved_networks(const std::filesystem::path& run_folder);
 
 // The model file that MODEL on the command line means: a file itself; a checkpoint folder; a run folder (the best
 // checkpoint, else the newest). Throws failed when there is none or it is damaged (naming another good one).

@@ -15,6 +15,7 @@
 #include "reelgrad/train/failing_card_allocator.h"
 #include "reelgrad/train/memory_plan.h"
 #include "reelgrad/train/reference_support.h"
+#include "reelgrad/train/trained_network.h"
 #include "reelgrad/train/updater.h"
 
 namespace reelgrad {
@@ -45,6 +46,7 @@ std::shared_ptr<Discriminator> discriminator_of(const Config& config, torch::Sca
 struct AdversarialCase {
   std::string name;
   Config config;
+  nlohmann::json more = nlohmann::json::object();  // for the reference alone
 };
 
 AdversarialCase make_adversarial_case(const std::string& name, const std::function<void(Config&)>& change) {
@@ -66,6 +68,7 @@ std::vector<AdversarialCase> adversarial_cases() {
       make_adversarial_case("hinge",
                             [](Config& c) {
                               c.loss.gan.kind = "hinge";
+                              c.loss.ldl = 2;
                               c.discriminator.r1 = 2;
                               c.optimizer.accumulate = 2;
                             }),
@@ -81,30 +84,58 @@ std::vector<AdversarialCase> adversarial_cases() {
                               c.loss.temporal = 0.5;
                               c.discriminator.frames = 2;
                             }),
+      make_adversarial_case("windows",
+                            [](Config& c) {
+                              c.run.steps = 30;
+                              c.discriminator.frames = 3;
+                            }),
+      make_adversarial_case("changes of windows",
+                            [](Config& c) {
+                              c.run.steps = 30;
+                              c.loss.temporal = 0.5;
+                              c.discriminator.frames = 5;
+                            }),
   };
 }
 
-bool sees_pairs(const Config& config) {
-  return config.discriminator.frames == 2;
+// One step of the discriminator is skipped, then one of both.
+std::vector<AdversarialCase> scaled_cases() {
+  std::vector<AdversarialCase> cases;
+  for (const char* scaler : {"own", "shared"}) {
+    AdversarialCase one = make_adversarial_case(std::string("scaler ") + scaler, [&](Config& c) {
+      c.run.steps = 20;
+      c.schedule = c.discriminator.schedule = {};
+      c.discriminator.scaler = scaler;
+      c.discriminator.init_iters = 2;
+    });
+    one.more = {{"scaler", scaler}, {"bad_targets", {7}}, {"bad_inputs", {12}}};
+    cases.push_back(std::move(one));
+  }
+  return cases;
 }
 
 nlohmann::json to_json(const AdversarialCase& one) {
   const Config& c = one.config;
-  return {{"name", one.name},
-          {"kind", c.loss.gan.kind},
-          {"label_smoothing", c.loss.gan.label_smoothing},
-          {"gan", 0.1},
-          {"steps", c.run.steps},
-          {"batch", c.data.batch},
-          {"accumulate", c.optimizer.accumulate},
-          {"lr", c.optimizer.lr},
-          {"lr_d", c.discriminator.optimizer.lr},
-          {"clip", c.optimizer.clip_norm},
-          {"clip_d", c.discriminator.optimizer.clip_norm},
-          {"iters", c.discriminator.iters},
-          {"init_iters", c.discriminator.init_iters},
-          {"r1", c.discriminator.r1},
-          {"pairs", sees_pairs(c)}};
+  nlohmann::json json{{"name", one.name},
+                      {"kind", c.loss.gan.kind},
+                      {"label_smoothing", c.loss.gan.label_smoothing},
+                      {"gan", 0.1},
+                      {"steps", c.run.steps},
+                      {"batch", c.data.batch},
+                      {"accumulate", c.optimizer.accumulate},
+                      {"lr", c.optimizer.lr},
+                      {"lr_d", c.discriminator.optimizer.lr},
+                      {"clip", c.optimizer.clip_norm},
+                      {"clip_d", c.discriminator.optimizer.clip_norm},
+                      {"iters", c.discriminator.iters},
+                      {"init_iters", c.discriminator.init_iters},
+                      {"r1", c.discriminator.r1},
+                      {"schedule", c.schedule.name},
+                      {"temporal", c.loss.temporal.weight},
+                      {"ldl", c.loss.ldl.weight},
+                      {"frames", c.discriminator.frames}};
+  json.update(one.more);
+  return json;
 }
 
 void write_request(const std::filesystem::path& folder) {
@@ -113,22 +144,24 @@ void write_request(const std::filesystem::path& folder) {
                      {"targets", test::reference_targets(torch::kFloat64)}};
   for (const auto& [name, tensor] : state_dict(*test::small_network(1, torch::kFloat64)))
     start.emplace_back("generator." + name, tensor);
-  for (const int frames : {1, 2}) {
+  for (const int frames : {1, 2, 3, 5}) {
     Config config = adversarial_config();
     config.discriminator.frames = frames;
     for (const auto& [name, tensor] : state_dict(*discriminator_of(config, torch::kFloat64)))
       start.emplace_back("discriminator" + std::to_string(frames) + "." + name, tensor);
   }
   for (const AdversarialCase& one : adversarial_cases()) cases.push_back(to_json(one));
+  for (const AdversarialCase& one : scaled_cases()) cases.push_back(to_json(one));
   write_safetensors(folder / "start.safetensors", start);
   std::ofstream(folder / "cases.json") << cases.dump();
 }
 
 test::FixedBatches reference_batches(const Config& config) {
   torch::Tensor inputs = test::reference_inputs(torch::kFloat64), targets = test::reference_targets(torch::kFloat64);
-  if (sees_pairs(config)) {
-    inputs = inputs.unflatten(0, {5, 2});
-    targets = targets.unflatten(0, {5, 2});
+  if (const int frames = config.discriminator.frames; frames > 1) {
+    const std::int64_t samples = inputs.size(0) / frames;
+    inputs = inputs.narrow(0, 0, samples * frames).unflatten(0, {samples, frames});
+    targets = targets.narrow(0, 0, samples * frames).unflatten(0, {samples, frames});
   }
   return {inputs, targets, config.data.batch * config.optimizer.accumulate};
 }
@@ -149,14 +182,7 @@ void expect_near_state(const NamedTensors& state, const Expected& expected, cons
     EXPECT_LE(test::relative_difference(tensor, expected.at(prefix + name)), 1e-9) << prefix << name;
 }
 
-TEST(AdversarialReferenceTest, EveryLossAndWeightIsThatOfAPyTorchLoop) {
-  at::set_num_threads(1);
-  const test::TemporaryFolder folder;
-  write_request(folder.path());
-  const ProcessResult result = run_process(
-      {REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/train/adversarial_reference.py", folder.path().string()},
-      std::chrono::minutes(5));
-  ASSERT_EQ(result.exit_code, 0) << result.err;
+void expect_runs_are_those_of_pytorch(const std::filesystem::path& folder) {
   for (const AdversarialCase& one : adversarial_cases()) {
     SCOPED_TRACE(one.name);
     test::FixedBatches batches = reference_batches(one.config);
@@ -164,7 +190,7 @@ TEST(AdversarialReferenceTest, EveryLossAndWeightIsThatOfAPyTorchLoop) {
     Trainer trainer(one.config, test::small_network(1, torch::kFloat64), torch::kCPU, batches, recorder, nullptr, {},
                     discriminator_of(one.config, torch::kFloat64));
     ASSERT_EQ(trainer.run(), TrainOutcome::finished);
-    const Expected expected = test::read_reference(folder.path(), one.name + ".out");
+    const Expected expected = test::read_reference(folder, one.name + ".out");
     ASSERT_EQ(std::ssize(recorder.steps), one.config.run.steps);
     for (const StepRecord& record : recorder.steps) {
       const AdversarialRecord& theirs = record.discriminator.value();
@@ -180,6 +206,117 @@ TEST(AdversarialReferenceTest, EveryLossAndWeightIsThatOfAPyTorchLoop) {
     expect_near_state(StateReader(last.training).below("network."), expected, "generator.");
     expect_near_state(last.discriminator, expected, "discriminator.");
   }
+}
+
+// fp16 cannot be trained on the CPU, but its loss scales can: they are the updaters', whatever the type.
+class ScaledPair {
+ public:
+  explicit ScaledPair(const Config& config)
+      : config_(config),
+        network_(test::small_network(1, torch::kFloat64)),
+        adversary_(config, discriminator_of(config, torch::kFloat64), torch::kCPU, Precision::fp32),
+        loss_(config, *network_, Precision::fp32, &adversary_),
+        generator_(*network_, options(config.optimizer, config.ema), 1 + std::ssize(loss_.names()), torch::kCPU),
+        opponent_(adversary_.network(), options(config.discriminator.optimizer, {.decay = 0}), 2 + Adversary::kMeasures,
+                  torch::kCPU),
+        ops_(phases(), config.data.batch, config.discriminator.scaler == "shared") {}
+
+  // Of step `step`, with inputs or targets that are not finite.
+  void run(std::int64_t step, const nlohmann::json& bad) {
+    const auto is_bad = [&](const char* key) {
+      const auto steps = bad.value(key, std::vector<std::int64_t>());
+      return std::ranges::find(steps, step) != steps.end();
+    };
+    test::FixedBatches batches = reference_batches(config_);
+    Batch batch = batches.next(step, 0, config_.data.batch);
+    if (is_bad("bad_inputs")) batch.input = at::full_like(batch.input, INFINITY);
+    if (is_bad("bad_targets")) batch.target = at::full_like(batch.target, INFINITY);
+    const StepKind kind = ops_.kind_of(step);
+    ops_.drop_gradients();
+    ops_.accumulate(batch, kind);
+    ops_.finish(kind);
+  }
+
+  std::pair<double, double> scales() const {
+    return {Updater::read(generator_.updater.counters()).scale, Updater::read(opponent_.updater.counters()).scale};
+  }
+
+  NamedTensors state() const {
+    NamedTensors state;
+    put_state(state, "generator.", state_dict(*network_));
+    put_state(state, "discriminator.", state_dict(adversary_.network()));
+    put_state(state, "updater.", generator_.updater.state());
+    put_state(state, "opponent.", opponent_.updater.state());
+    return state;
+  }
+
+  void load(const NamedTensors& state) {
+    const torch::NoGradGuard no_grad;
+    const StateReader reader(state);
+    load_strict(*network_, reader.below("generator."), "the state");
+    load_strict(adversary_.network(), reader.below("discriminator."), "the state");
+    generator_.updater.load_state(reader.below("updater."));
+    opponent_.updater.load_state(reader.below("opponent."));
+  }
+
+ private:
+  static Updater::Options options(const OptimizerConfig& optimizer, const EmaConfig& ema) {
+    return {.optimizer = optimizer, .ema = ema, .loss_scaling = true, .initial_scale = 1024, .growth_interval = 3};
+  }
+
+  std::vector<Phase> phases() {
+    std::vector<Phase> all{
+        {[this](const Batch& batch, const Backward& backward) { return loss_.add_gradients(batch, backward); },
+         network_.get(), &generator_.updater, &generator_.meter},
+        {[this](const Batch& batch, const Backward& backward) {
+           return adversary_.add_gradients(loss_.target(batch), backward);
+         },
+         &adversary_.network(), &opponent_.updater, &opponent_.meter}};
+    all.front().is_due = [steps = generator_steps(config_)](std::int64_t at) { return steps.contains(at); };
+    all.front().instead = [this](const Batch& batch) { loss_.predict(batch); };
+    return all;
+  }
+
+  Config config_;
+  std::shared_ptr<Network> network_;
+  Adversary adversary_;
+  NetworkLoss loss_;
+  TrainedNetwork generator_, opponent_;
+  StepOps ops_;
+};
+
+void expect_loss_scales_are_those_of_pytorch(const std::filesystem::path& folder) {
+  for (const AdversarialCase& one : scaled_cases()) {
+    SCOPED_TRACE(one.name);
+    const Expected expected = test::read_reference(folder, one.name + ".out");
+    const torch::Tensor scales = expected.at("scales");
+    ScaledPair pair(one.config);
+    ScaledPair resumed(one.config);
+    for (std::int64_t step = 0; step < one.config.run.steps; ++step) {
+      pair.run(step, one.more);
+      EXPECT_EQ(pair.scales(), std::pair(scales[step][0].item<double>(), scales[step][1].item<double>())) << step;
+      if (step == 5) resumed.load(pair.state());
+      if (step > 5) resumed.run(step, one.more);
+    }
+    const NamedTensors state = pair.state();
+    expect_near_state(StateReader(state).below("generator."), expected, "generator.");
+    expect_near_state(StateReader(state).below("discriminator."), expected, "discriminator.");
+    expect_near_state(StateReader(state).below("updater.ema."), expected, "ema.");
+    test::expect_bit_equal(resumed.state(), state);
+  }
+}
+
+// One test: PyTorch's side is computed once.
+TEST(AdversarialReferenceTest, EveryLossScaleAndWeightIsThatOfAPyTorchLoop) {
+  at::set_num_threads(1);
+  const test::TemporaryFolder folder;
+  write_request(folder.path());
+  const ProcessResult result = run_process(
+      {REELGRAD_TEST_PYTHON, REELGRAD_SOURCE_DIR "/reelgrad/train/adversarial_reference.py", folder.path().string()},
+      std::chrono::minutes(5));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  expect_runs_are_those_of_pytorch(folder.path());
+  expect_loss_scales_are_those_of_pytorch(folder.path());
 }
 
 // --- Steps that leave the generator alone ---
@@ -387,6 +524,8 @@ TEST_F(AdversarialGpuTest, GraphsEqualEagerStepsBitForBit) {
       Config config = going_on_config();
       config.run.steps = 16;
       config.precision.amp = amp;
+      config.loss.ldl = 1;
+      config.discriminator.scaler = parts == 2 ? "shared" : "own";
       config.optimizer.accumulate = parts;
       auto batches = test::smooth_batches(config, kAdversarialCard);
       const Snapshot graph = last_of(config, batches);
@@ -408,10 +547,11 @@ TEST_F(AdversarialGpuTest, WithR1AndRelativisticLossesGraphsEqualEagerStepsBitFo
 }
 
 TEST_F(AdversarialGpuTest, ResumeIsExact) {
-  for (const char* amp : {"off", "fp16"}) {
-    SCOPED_TRACE(amp);
+  for (const auto& [amp, scaler] : {std::pair{"off", "own"}, std::pair{"fp16", "own"}, std::pair{"fp16", "shared"}}) {
+    SCOPED_TRACE(testing::Message() << amp << ", scaler " << scaler);
     Config config = going_on_config();
     config.precision.amp = amp;
+    config.discriminator.scaler = scaler;
     auto batches = test::smooth_batches(config, kAdversarialCard);
     expect_adversarial_resume_is_exact(config, kAdversarialCard, batches);
     config.optimizer.accumulate = 1;

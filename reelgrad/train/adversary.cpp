@@ -72,7 +72,7 @@ Adversary::Adversary(const Config& config, std::shared_ptr<Discriminator> discri
       loss_(parse_gan_kind(config.loss.gan.kind), config.loss.gan.label_smoothing),
       middle_(config.loss.gan.kind == "lsgan" ? 0.5 : 0),
       r1_(config.discriminator.r1),
-      frames_together_(config.discriminator.frames == 2),
+      frames_together_(config.discriminator.frames > 1),
       term_names_{"gan"} {
   if (r1_ > 0) term_names_.emplace_back("r1");
   network_->to(device);

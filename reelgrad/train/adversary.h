@@ -39,7 +39,7 @@ class Adversary {
   // The discriminator keeps less for the backward pass, and computes it again; not of what r1 looks at.
   void set_checkpointing(bool on) { checkpointing_.segments = on ? kCheckpointedGroups : 0; }
 
-  // [N, C, H, W], or [N, 2, C, H, W] of two frames, both. A mean, not weighted.
+  // [N, C, H, W], or [N, F, C, H, W] of frames that follow each other, both. A mean, not weighted.
   torch::Tensor generator_loss(const torch::Tensor& prediction, const torch::Tensor& target) const;
 
   // The prediction of a micro-batch, for the add_gradients() that follows.
@@ -70,7 +70,7 @@ class Adversary {
   GanLoss loss_;
   double middle_;  // of the logits' labels
   double r1_;
-  bool frames_together_;  // the two frames of a sample are one picture
+  bool frames_together_;  // the frames of a sample are one picture, their channels one after the other
   std::vector<std::string> term_names_;
   CheckpointPlan checkpointing_;
   torch::Tensor taken_;

@@ -97,12 +97,7 @@ void FittedSteps::give_back() {
 }
 
 void FittedSteps::adapt(std::int64_t step, const std::string& why) {
-  const MemoryLimits limits{.samples = samples_,
-                            .batch_statistics = ops_.has_batch_statistics(),
-                            .frames_on_card = batches_.on_card(),
-                            .segments = std::max(automatic_segments(network_), loss_.has_other_networks() ? 2 : 0),
-                            .offloaded_segments = automatic_segments(network_, /*offload=*/true)};
-  const std::optional<MemoryPlan> next = config_.memory.on_oom == "adapt" ? next_plan(plan_, limits) : std::nullopt;
+  const std::optional<MemoryPlan> next = config_.memory.on_oom == "adapt" ? next_plan(plan_, limits()) : std::nullopt;
   if (!next) fail_memory(step, why);
   set_plan(*next, step);
   log::warning(fmt::format("step {}: out of memory on {}; going on with {}", step + 1, device_.str(),
@@ -131,11 +126,18 @@ void FittedSteps::fail_host_memory(std::int64_t step, const std::string& why) co
                           step + 1, device_.str(), why, join(advice, "; ")));
 }
 
+// A network of one segment gains nothing by itself, but the others are checkpointed with it.
+MemoryLimits FittedSteps::limits() const {
+  return {.samples = samples_,
+          .batch_statistics = ops_.has_batch_statistics(),
+          .frames_on_card = batches_.on_card(),
+          .segments = std::max(automatic_segments(network_), loss_.has_other_networks() ? 2 : 0),
+          .offloaded_segments = automatic_segments(network_, /*offload=*/true)};
+}
+
 void FittedSteps::choose_checkpointing(std::int64_t step) {
   if (config_.memory.checkpointing != "auto" || !device_.is_cuda()) return;
-  for (const CheckpointPlan& candidate : {CheckpointPlan{}, CheckpointPlan{automatic_segments(network_), false},
-                                          CheckpointPlan{automatic_segments(network_, /*offload=*/true), true}}) {
-    if (candidate.segments == 1) continue;
+  for (const CheckpointPlan& candidate : automatic_checkpointing(limits())) {
     plan_.checkpointing = candidate;
     if (dry_step_fits(step)) break;
   }

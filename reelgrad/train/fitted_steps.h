@@ -46,6 +46,7 @@ class FittedSteps {
   Step& current();
   void fit(std::int64_t step, const std::function<void()>& work);
   bool dry_step_fits(std::int64_t step);
+  MemoryLimits limits() const;
   void adapt(std::int64_t step, const std::string& why);
   std::string numbers_of(const std::exception& error) const;
   [[noreturn]] void fail_host_memory(std::int64_t step, const std::string& why) const;

@@ -186,6 +186,13 @@ TEST(FittedSteps, AFrameThatCannotBeHadForWantOfMemoryIsNoReasonToAdapt) {
   EXPECT_EQ(training.steps.plan(), plan);
 }
 
+TEST(FittedSteps, NetworksBesideOneOfASingleSegmentAreCheckpointed) {
+  using Plans = std::vector<CheckpointPlan>;
+  EXPECT_EQ(automatic_checkpointing({.segments = 1, .offloaded_segments = 1}), Plans{{}});
+  EXPECT_EQ(automatic_checkpointing({.segments = 2, .offloaded_segments = 1}), (Plans{{}, {2, false}}));
+  EXPECT_EQ(automatic_checkpointing({.segments = 4, .offloaded_segments = 6}), (Plans{{}, {4, false}, {6, true}}));
+}
+
 class FittedStepsGpuTest : public testing::Test {
  protected:
   void SetUp() override {

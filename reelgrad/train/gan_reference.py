@@ -17,34 +17,17 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils import spectral_norm
 
+from reference_networks import UNetSN
+
 torch.set_num_threads(1)
 
 
-class UNet(nn.Module):
+class UNet(UNetSN):
     def __init__(self, case):
-        super().__init__()
-        f, self.skips = case["features"], case["skips"]
-        self.conv0 = nn.Conv2d(case["channels"], f, 3, 1, 1)
-        shapes = [(f, 2 * f, 4, 2), (2 * f, 4 * f, 4, 2), (4 * f, 8 * f, 4, 2), (8 * f, 4 * f, 3, 1),
-                  (4 * f, 2 * f, 3, 1), (2 * f, f, 3, 1), (f, f, 3, 1), (f, f, 3, 1)]
-        for i, (inputs, outputs, kernel, stride) in enumerate(shapes, start=1):
-            setattr(self, f"conv{i}", spectral_norm(nn.Conv2d(inputs, outputs, kernel, stride, 1, bias=False)))
-        self.conv9 = nn.Conv2d(f, 1, 3, 1, 1)
-
-    def layer(self, i, x):
-        return functional.leaky_relu(getattr(self, f"conv{i}")(x), 0.2)
+        super().__init__(case["channels"], case["features"], case["skips"])
 
     def forward(self, x):
-        down = []
-        for i in range(4):
-            x = self.layer(i, x)
-            down.append(x)
-        for i in range(4, 7):
-            x = functional.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
-            x = self.layer(i, x)
-            if self.skips:
-                x = x + down[6 - i]
-        return [self.conv9(self.layer(8, self.layer(7, x)))]
+        return [super().forward(x)]
 
 
 class PatchVgg(nn.Module):

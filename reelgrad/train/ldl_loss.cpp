@@ -17,6 +17,10 @@ torch::Tensor reflected(const torch::Tensor& x, std::int64_t dim) {
   return at::cat({x.narrow(dim, 1, kMargin).flip(dim), x, x.narrow(dim, size - 1 - kMargin, kMargin).flip(dim)}, dim);
 }
 
+torch::Tensor residual(const torch::Tensor& d) {
+  return d.abs().sum(1, /*keepdim=*/true);
+}
+
 }  // namespace
 
 LdlLoss::LdlLoss() : window_(std::vector<double>(kLdlWindow, 1.0 / kLdlWindow)) {}
@@ -30,10 +34,12 @@ torch::Tensor LdlLoss::local_variance(const torch::Tensor& r) const {
   return ((mean(x.square()) - mean(x).square()) * (kCount / (kCount - 1))).to(r.scalar_type());
 }
 
-torch::Tensor LdlLoss::operator()(const torch::Tensor& d) const {
-  const torch::Tensor r = d.abs().sum(1, /*keepdim=*/true);
+torch::Tensor LdlLoss::operator()(const torch::Tensor& d, const torch::Tensor& of_average) const {
+  const torch::Tensor r = residual(d);
   const torch::Tensor of_picture = r.var(c10::IntArrayRef{1, 2, 3}, /*unbiased=*/true, /*keepdim=*/true);
-  return (of_picture.clamp_min(kLeastVariance).pow(0.2) * local_variance(r) * d).abs().mean();
+  torch::Tensor map = of_picture.clamp_min(kLeastVariance).pow(0.2) * local_variance(r);
+  if (of_average.defined()) map = map.masked_fill(r.detach() < residual(of_average.detach()), 0);
+  return (map * d).abs().mean();
 }
 
 }  // namespace reelgrad

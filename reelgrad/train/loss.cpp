@@ -34,21 +34,27 @@ torch::Tensor color_loss(const torch::Tensor& d, NetworkColor color, int block_p
   return at::avg_pool2d(chroma_of_difference(d, color), block_px).abs().mean();
 }
 
-torch::Tensor temporal_loss(const torch::Tensor& d) {
-  return d.unflatten(0, {-1, 2}).diff(1, 1).abs().mean();
+torch::Tensor temporal_loss(const torch::Tensor& d, std::int64_t frames) {
+  return d.unflatten(0, {-1, frames}).diff(1, 1).abs().mean();
+}
+
+torch::Tensor frame_by_frame(const torch::Tensor& pictures) {
+  return pictures.dim() == 5 ? pictures.flatten(0, 1) : pictures;
 }
 
 }  // namespace
 
-// What the terms see: [N, C, H, W], pairs of frames one after the other.
+// What the terms see: [N, C, H, W], the frames of a sample one after the other.
 struct Loss::Pictures {
+  std::int64_t frames;  // of a sample
   torch::Tensor prediction, target;
-  torch::Tensor d;       // prediction - target
-  torch::Tensor planes;  // d as the pixel losses see it
+  torch::Tensor d;             // prediction - target
+  torch::Tensor planes;        // d as the pixel losses see it
+  torch::Tensor d_of_average;  // undefined: not asked for
 };
 
 Loss::Loss(const LossConfig& config, NetworkColor color, Precision precision)
-    : planes_(config, color), of_pairs_(config.temporal.on()) {
+    : planes_(config, color), temporal_(config.temporal.on()), asks_for_average_(config.ldl.on() && config.ldl.ema) {
   const PlaneWeights& planes = planes_;
   const double eps = config.charbonnier_eps, delta = config.huber_delta;
   add("l1", config.l1, [planes](const Pictures& p) { return planes.mean(p.planes.abs()); });
@@ -61,8 +67,8 @@ Loss::Loss(const LossConfig& config, NetworkColor color, Precision precision)
       [ssim = SsimLoss()](const Pictures& p) { return ssim.ms_ssim(p.prediction, p.target); });
   add("fft", config.fft, [](const Pictures& p) { return fft_loss(p.d); });
   add("edge", config.edge, [edge = EdgeLoss(config.edge_operator)](const Pictures& p) { return edge(p.d); });
-  add("temporal", config.temporal, [](const Pictures& p) { return temporal_loss(p.d); });
-  add("ldl", config.ldl, [ldl = LdlLoss()](const Pictures& p) { return ldl(p.d); });
+  add("temporal", config.temporal, [](const Pictures& p) { return temporal_loss(p.d, p.frames); });
+  add("ldl", config.ldl, [ldl = LdlLoss()](const Pictures& p) { return ldl(p.d, p.d_of_average); });
   add_frozen<PerceptualLoss>("perceptual", config.perceptual, color, precision);
   add_frozen<LpipsLoss>("lpips", config.lpips, color, precision);
   add_frozen<DistsLoss>("dists", config.dists, color, precision);
@@ -106,22 +112,24 @@ void Loss::check_shapes(const torch::Tensor& prediction, const torch::Tensor& ta
     fail(fmt::format("the network's output is [{}], the target [{}]", fmt::join(prediction.sizes(), ", "),
                      fmt::join(target.sizes(), ", ")));
   }
-  const bool fits = of_pairs_ ? prediction.dim() == 5 && prediction.size(1) == 2 : prediction.dim() == 4;
+  const bool frames = prediction.dim() == 5;
+  const bool fits = temporal_ ? frames && prediction.size(1) > 1 : frames || prediction.dim() == 4;
   if (!fits) {
-    fail(fmt::format("the loss is of {} pictures, but the network's output is [{}]",
-                     of_pairs_ ? "[N, 2, C, H, W]" : "[N, C, H, W]", fmt::join(prediction.sizes(), ", ")));
+    fail(fmt::format("the loss is of {}, but the network's output is [{}]",
+                     temporal_ ? "two or more frames [N, F, C, H, W]" : "pictures [N, C, H, W]",
+                     fmt::join(prediction.sizes(), ", ")));
   }
 }
 
-LossValue Loss::operator()(const torch::Tensor& prediction, const torch::Tensor& target) const {
+LossValue Loss::operator()(const torch::Tensor& prediction, const torch::Tensor& target,
+                           const torch::Tensor& average) const {
   check_shapes(prediction, target);
   const AutocastGuard full_precision(prediction.device(), Precision::fp32);
   const torch::ScalarType type = type_to_compute_in(prediction);
-  Pictures pictures{.prediction = prediction.to(type), .target = target.to(type)};
-  if (of_pairs_) {
-    pictures.prediction = pictures.prediction.flatten(0, 1);
-    pictures.target = pictures.target.flatten(0, 1);
-  }
+  Pictures pictures{.frames = prediction.dim() == 5 ? prediction.size(1) : 1,
+                    .prediction = frame_by_frame(prediction.to(type)),
+                    .target = frame_by_frame(target.to(type))};
+  if (average.defined()) pictures.d_of_average = frame_by_frame(average.to(type)) - pictures.target;
   pictures.d = pictures.prediction - pictures.target;
   pictures.planes = planes_.seen(pictures.d);
 

@@ -29,7 +29,7 @@ using Backward = std::function<void(const torch::Tensor& scalar)>;
 //   fft                           |re| and |im| of the two-dimensional spectrum of d: torch.fft.rfft2, norm "ortho"
 //   edge                          of d's edges (edge_loss.h)
 //   temporal                      |d of a frame - d of the frame before|: how prediction and target change
-//   ldl                           d where it varies (ldl_loss.h)
+//   ldl                           d where it varies, and the average's is no larger (ldl_loss.h)
 //   perceptual, lpips, dists      of a frozen network's features (feature_loss.h)
 //   focal_frequency               of d's spectrum (focal_frequency_loss.h)
 //   wavelet                       of d's wavelet bands (wavelet_loss.h)
@@ -53,10 +53,13 @@ class Loss {
 
   const std::vector<std::string>& names() const { return names_; }  // "charbonnier", "ssim", …
 
-  // [N, C, H, W] both; with a temporal term [N, 2, C, H, W], two frames that follow each other: other terms see both.
-  // Throws usage when pictures are too small for a term, failed when the shapes differ, and where a weight changes with
-  // the steps and they were not set. The target gets no gradient.
-  LossValue operator()(const torch::Tensor& prediction, const torch::Tensor& target) const;
+  // [N, C, H, W] both, or [N, F, C, H, W], frames that follow each other, which a temporal term needs: other terms see
+  // each of them. Throws usage when pictures are too small for a term, failed when the shapes differ, and where a
+  // weight changes with the steps and they were not set. The target gets no gradient, nor does `average`: the averaged
+  // network's output for a loss that asks for it; undefined: it does without.
+  LossValue operator()(const torch::Tensor& prediction, const torch::Tensor& target,
+                       const torch::Tensor& average = {}) const;
+  bool asks_for_average() const { return asks_for_average_; }
 
   // The value of a term times what it weighs now.
   torch::Tensor times_weight(const LossWeight& weight, const torch::Tensor& value) const;
@@ -74,7 +77,7 @@ class Loss {
   void check_shapes(const torch::Tensor& prediction, const torch::Tensor& target) const;
 
   PlaneWeights planes_;
-  bool of_pairs_;  // [N, 2, C, H, W]
+  bool temporal_, asks_for_average_;
   std::vector<std::string> names_;
   std::vector<Term> terms_;
   std::vector<std::shared_ptr<FeatureLoss>> frozen_;

@@ -168,7 +168,7 @@ def colour(block, prediction, target):
 def terms_of(case, prediction, target):
     temporal = case.get("temporal", 0)
     if temporal:
-        changes = functional.l1_loss(prediction[:, 1] - prediction[:, 0], target[:, 1] - target[:, 0])
+        changes = functional.l1_loss(prediction.diff(dim=1), target.diff(dim=1))
         prediction, target = prediction.flatten(0, 1), target.flatten(0, 1)
     p, weights = seen_by_pixel_losses(case, prediction)
     t, _ = seen_by_pixel_losses(case, target)

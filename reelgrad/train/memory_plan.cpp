@@ -47,6 +47,13 @@ std::optional<MemoryPlan> next_plan(const MemoryPlan& plan, const MemoryLimits& 
   return std::nullopt;
 }
 
+std::vector<CheckpointPlan> automatic_checkpointing(const MemoryLimits& limits) {
+  std::vector<CheckpointPlan> plans{{}};
+  if (limits.segments > 1) plans.push_back({limits.segments, false});
+  if (limits.offloaded_segments > 1) plans.push_back({limits.offloaded_segments, true});
+  return plans;
+}
+
 std::string describe(const MemoryPlan& plan, int samples) {
   std::vector<std::string> parts{fmt::format("{} micro-batch{} of {}", plan.parts, plan.parts == 1 ? "" : "es",
                                              (samples + plan.parts - 1) / plan.parts)};

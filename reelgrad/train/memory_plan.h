@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "reelgrad/config/config.h"
 #include "reelgrad/nn/network.h"
@@ -23,7 +24,7 @@ struct MemoryLimits {
   int samples = 1;                // a step
   bool batch_statistics = false;  // a network that normalises by its batch: other parts would be another training
   bool frames_on_card = false;
-  int segments = 0;            // automatic_segments() of the network; below 2: checkpointing gains nothing
+  int segments = 0;  // automatic_segments() of the network, 2 where others go with it; below 2: nothing is gained
   int offloaded_segments = 0;  // the same with offloading
 };
 
@@ -35,6 +36,9 @@ MemoryPlan first_plan(const Config& config, Network& network);
 // The next rung of the ladder: frames to host memory, twice as many micro-batches, checkpointing, its offloading.
 // nullopt: nothing is left to try.
 std::optional<MemoryPlan> next_plan(const MemoryPlan& plan, const MemoryLimits& limits);
+
+// What memory.checkpointing = "auto" tries, in this order.
+std::vector<CheckpointPlan> automatic_checkpointing(const MemoryLimits& limits);
 
 // "2 micro-batches of 8, 6 segments", for the log.
 std::string describe(const MemoryPlan& plan, int samples);

@@ -2,6 +2,7 @@
 #include <torch/types.h>
 
 #include <functional>
+#include <optional>
 
 #include "reelgrad/config/config.h"
 #include "reelgrad/data/loader.h"
@@ -10,15 +11,21 @@
 #include "reelgrad/train/amp.h"
 #include "reelgrad/train/checkpointing.h"
 #include "reelgrad/train/loss.h"
+#include "reelgrad/train/updater.h"
 
 namespace reelgrad {
+
+// The terms of the configuration, which reads the files of frozen networks: the constructor of Loss says what it
+// throws.
+Loss make_loss(const Config& config, Precision precision);
 
 // The forward pass of training and its loss. Works in the dtype of the network's parameters, under autocast in
 // `precision`. Network and adversary kept by reference.
 class NetworkLoss {
  public:
-  // `adversary`: of loss.gan; nullptr: none.
-  NetworkLoss(const Config& config, Network& network, Precision precision, Adversary* adversary = nullptr);
+  // `adversary`: of loss.gan; nullptr: none. `loss`: of make_loss(), where it is made already.
+  NetworkLoss(const Config& config, Network& network, Precision precision, Adversary* adversary = nullptr,
+              std::optional<Loss> loss = std::nullopt);
 
   LossValue operator()(const Batch& batch) const;
 
@@ -37,6 +44,10 @@ class NetworkLoss {
   }
   bool has_other_networks() const { return loss_.has_frozen_networks() || adversary_ != nullptr; }
 
+  // Whose averaged weights are those of a term that asks for the average's output (ldl): the pass goes before that of
+  // the training, in evaluation mode, as the average stands before this step. Kept by reference.
+  void set_average(Updater& updater) { average_ = &updater; }
+
   // Of the run, for weights that change with them.
   void set_done_steps(torch::Tensor done) { loss_.set_done_steps(std::move(done)); }
   const std::vector<std::string>& names() const { return names_; }
@@ -47,6 +58,8 @@ class NetworkLoss {
 
  private:
   torch::Tensor prediction_of(const Batch& batch) const;
+  torch::Tensor average_prediction_of(const Batch& batch) const;
+  torch::Tensor frames_of(const torch::Tensor& output) const;
   torch::Tensor adversarial_term(const torch::Tensor& prediction, const torch::Tensor& target) const;
   static LossValue with_adversary(const LossValue& value, const torch::Tensor& term);
 
@@ -54,8 +67,9 @@ class NetworkLoss {
   Precision precision_;
   torch::Device device_;
   torch::ScalarType dtype_;
-  bool pairs_;  // of frames that follow each other, for the temporal term
+  int frames_;  // of a sample
   Loss loss_;
+  Updater* average_ = nullptr;
   Adversary* adversary_;
   LossWeight adversary_weight_;
   std::vector<std::string> names_;

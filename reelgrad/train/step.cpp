@@ -16,7 +16,8 @@ bool is_due(StepKind kind, std::size_t phase) {
 
 }  // namespace
 
-StepOps::StepOps(std::vector<Phase> phases, int samples) : phases_(std::move(phases)), samples_(samples) {
+StepOps::StepOps(std::vector<Phase> phases, int samples, bool shared_loss_scale)
+    : phases_(std::move(phases)), samples_(samples), shared_loss_scale_(shared_loss_scale) {
   for (const Phase& phase : phases_) losses_.push_back(at::zeros_like(phase.meter->row()));
 }
 
@@ -88,6 +89,16 @@ void StepOps::finish(StepKind kind) {
     phases_[i].updater->end_step();
     losses_[i].zero_();
   }
+  if (shared_loss_scale_) share_loss_scale(kind);
+}
+
+void StepOps::share_loss_scale(StepKind kind) {
+  std::vector<Updater*> due, all;
+  for (std::size_t i = 0; i < phases_.size(); ++i) {
+    all.push_back(phases_[i].updater);
+    if (is_due(kind, i)) due.push_back(phases_[i].updater);
+  }
+  Updater::share_loss_scale(due, all);
 }
 
 void EagerStep::run(std::int64_t step) {

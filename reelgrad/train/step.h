@@ -60,7 +60,8 @@ class MicroBatches {
 // throws (out of memory), no weight, average, counter or meter has changed.
 class StepOps {
  public:
-  StepOps(std::vector<Phase> phases, int samples);
+  // `shared_loss_scale`: of all networks, which then all have one (Updater::share_loss_scale).
+  StepOps(std::vector<Phase> phases, int samples, bool shared_loss_scale = false);
 
   StepKind kind_of(std::int64_t step) const;
   StepKind largest_kind() const;  // all phases
@@ -78,8 +79,11 @@ class StepOps {
   void finish(StepKind kind);
 
  private:
+  void share_loss_scale(StepKind kind);
+
   std::vector<Phase> phases_;
   int samples_;
+  bool shared_loss_scale_;
   std::vector<torch::Tensor> losses_;  // a phase: float64 [values a step], on the device: the sums so far
 };
 

@@ -1,12 +1,9 @@
 #include "reelgrad/train/trainer.h"
 
-#include <ATen/cuda/CUDAContextLight.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
-#include <torch/headeronly/version.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -18,21 +15,20 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/log.h"
-#include "reelgrad/nn/weights.h"
 #include "reelgrad/train/adversary.h"
 #include "reelgrad/train/amp.h"
 #include "reelgrad/train/balance.h"
+#include "reelgrad/train/finite_watch.h"
 #include "reelgrad/train/fitted_steps.h"
 #include "reelgrad/train/meter.h"
 #include "reelgrad/train/network_loss.h"
-#include "reelgrad/train/not_finite.h"
 #include "reelgrad/train/out_of_memory.h"
 #include "reelgrad/train/read_back.h"
 #include "reelgrad/train/schedule.h"
-#include "reelgrad/train/snapshot_state.h"
 #include "reelgrad/train/step.h"
 #include "reelgrad/train/step_clock.h"
 #include "reelgrad/train/trained_network.h"
+#include "reelgrad/train/training_state.h"
 #include "reelgrad/train/updater.h"
 
 namespace reelgrad {
@@ -48,36 +44,6 @@ std::shared_ptr<Network> placed(std::shared_ptr<Network> network, torch::Device 
   if (prefers_channels_last(device)) to_channels_last(*network);
   network->train();
   return network;
-}
-
-torch::Generator default_generator(torch::Device device) {
-  return at::globalContext().defaultGenerator(device);
-}
-
-// The first parameter with values that are not finite, in words; empty: none.
-std::string bad_weights(const torch::nn::Module& network) {
-  try {
-    require_finite(state_dict(network), "now the weights");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
-}
-
-// What the bits of a deterministic run depend on besides its configuration.
-std::string machine(torch::Device device) {
-  if (device.is_cpu()) return fmt::format("the CPU with {} threads, torch {}", at::get_num_threads(), TORCH_VERSION);
-  return fmt::format("{}, torch {}, cuDNN {}", at::cuda::getDeviceProperties(device.index())->name, TORCH_VERSION,
-                     at::detail::getCUDAHooks().versionRuntimeCuDNN());
-}
-
-torch::Tensor text_tensor(const std::string& text) {
-  return torch::tensor(std::vector<std::uint8_t>(text.begin(), text.end()), torch::kUInt8);
-}
-
-std::string text_of(const torch::Tensor& tensor) {
-  const auto* bytes = tensor.const_data_ptr<std::uint8_t>();
-  return {bytes, bytes + tensor.numel()};
 }
 
 std::int64_t peak_memory_mb(torch::Device device) {
@@ -148,7 +114,8 @@ struct Trainer::Impl {
   Clock::time_point shown_at{};
 
   Impl(const Config& config, std::shared_ptr<Network> unplaced, torch::Device device, BatchSource& batches,
-       Recorder& recorder, Validator* validator, TrainerHooks hooks, std::shared_ptr<Discriminator> discriminator)
+       Recorder& recorder, Validator* validator, TrainerHooks hooks, std::shared_ptr<Discriminator> discriminator,
+       std::optional<Loss> terms)
       : config(config),
         device(device),
         precision(resolve_precision(config.precision.amp, device)),
@@ -161,13 +128,14 @@ struct Trainer::Impl {
         generator_steps(reelgrad::generator_steps(config)),
         schedule(config.schedule, config.optimizer.lr, config.run.steps, generator_steps),
         adversary(make_adversary(std::move(discriminator))),
-        loss(config, *network, precision, adversary ? &*adversary : nullptr),
+        loss(config, *network, precision, adversary ? &*adversary : nullptr, std::move(terms)),
         generator(*network, updater_options(), 1 + std::ssize(loss.names()), device),
         balance(config.discriminator.patience),
-        ops(phases(), samples),
+        ops(phases(), samples, shares_loss_scale()),
         steps(this->config, *network, loss, ops, batches, device) {
     loss.set_done_steps(
         (opponent ? *opponent : generator).updater.done_steps());  // steps may leave the generator alone
+    loss.set_average(generator.updater);
     latest.loss = std::numeric_limits<double>::quiet_NaN();
   }
 
@@ -189,11 +157,16 @@ struct Trainer::Impl {
 
   Updater::Options opponent_options() const {
     return {.optimizer = config.discriminator.optimizer,
+            .section = "discriminator.optimizer",
             .schedule = config.discriminator.schedule,
             .ema = {.decay = 0},
             .steps = config.run.steps,
             .gradient_norms = true,
             .loss_scaling = precision == Precision::fp16};
+  }
+
+  bool shares_loss_scale() const {
+    return adversary && precision == Precision::fp16 && config.discriminator.scaler == "shared";
   }
 
   std::vector<Phase> phases() {
@@ -210,6 +183,20 @@ struct Trainer::Impl {
                    },
                    &adversary->network(), &opponent->updater, &opponent->meter});
     return all;
+  }
+
+  TrainingParts parts() {
+    return {.config = config,
+            .device = device,
+            .precision = precision,
+            .network = *network,
+            .loss = loss,
+            .generator = generator,
+            .adversary = adversary ? &*adversary : nullptr,
+            .opponent = opponent ? &*opponent : nullptr,
+            .ops = ops,
+            .steps = steps,
+            .batches = batches};
   }
 
   // --- The loop ---
@@ -232,7 +219,7 @@ struct Trainer::Impl {
       }
       run_step();
       ++step;
-      watch_scales();
+      watch_scales(parts(), step);
       if (is_due(config.run.log_every)) begin_record();
       const bool improved = validator != nullptr && is_due(config.validation.every) && validate();
       if (improved || validation_due || step == end || is_due(config.checkpoint.every)) save();
@@ -312,7 +299,7 @@ struct Trainer::Impl {
   LossMeter::Reading read(TrainedNetwork& trained, const Reading& done, std::int64_t last_step) {
     const LossMeter::Reading reading = LossMeter::read(done.values.wait());
     trained.counters = Updater::read(done.counters.wait());
-    check_losses(trained, reading, last_step);
+    check_losses(parts(), trained, reading, last_step, step);
     return reading;
   }
 
@@ -342,69 +329,6 @@ struct Trainer::Impl {
                                                    .right = record.right,
                                                    .generator_gradient_norm = record.generator_gradient_norm});
     if (warning) log::warning(fmt::format("step {}: {}", latest.step, *warning));
-  }
-
-  bool is_opponent(const TrainedNetwork& trained) const { return opponent && &trained == &*opponent; }
-
-  // A loss scale skips a step whose loss is not finite. Without one, the first such step ends the run.
-  void check_losses(const TrainedNetwork& trained, const LossMeter::Reading& reading, std::int64_t last_step) {
-    if (trained.scales_loss() || reading.first_bad < 0) return;
-    const double value = reading.first_bad_value;
-    const UpdateSteps updates = is_opponent(trained) ? UpdateSteps{} : generator_steps;
-    const std::int64_t bad = updates.before(last_step) - reading.steps + reading.first_bad;  // of the updates
-    fail_not_finite(trained, fmt::format("step {}: the {}loss is {}", updates.first + bad * updates.every + 1,
-                                         is_opponent(trained) ? "discriminator's " : "",
-                                         std::isnan(value) ? "nan"
-                                         : value > 0       ? "inf"
-                                                           : "-inf"));
-  }
-
-  void watch_scales() {
-    watch_scale(generator);
-    if (opponent) watch_scale(*opponent);
-  }
-
-  void watch_scale(TrainedNetwork& trained) {
-    const std::string wrong = trained.watch_scale(step);
-    if (wrong.empty()) return;
-    fail_not_finite(trained,
-                    fmt::format("step {}: {}{}", step, is_opponent(trained) ? "the discriminator: " : "", wrong));
-  }
-
-  // Ends the run, naming the tensor with which the last step went wrong. A discriminator goes wrong by its own weights,
-  // or by what the generator made.
-  [[noreturn]] void fail_not_finite(const TrainedNetwork& trained, const std::string& what) {
-    std::string where = bad_weights(trained.network());
-    if (where.empty()) where = first_bad_tensor();
-    if (where.empty()) where = "run once more it is finite";
-    fail(fmt::format("{}; {}. Checkpoints saved before are untouched. {}", what, where, remedy(trained)));
-  }
-
-  std::string first_bad_tensor() {
-    steps.give_back();  // a graph holds as much memory as a step needs
-    const MicroBatches parts(samples, steps.plan().parts);
-    const StepUnderTest under_test{
-        *network,
-        [this](const Batch& batch) { return loss.network_input(batch); },
-        [this](const std::function<void()>& work) { loss.with_autocast(work); },
-        [this](const Batch& batch) { return loss(batch); },
-        loss.names(),
-        [this](const torch::Tensor& value) { return generator.updater.scaled(value); },
-    };
-    for (int i = 0; i < parts.parts(); ++i) {
-      ops.drop_gradients();
-      const Batch batch = batches.next(step - 1, parts.first(i), parts.count(i));
-      const std::string found = first_not_finite(under_test, batch, parts.first(i));
-      if (!found.empty()) return "the first that is not finite is " + found;
-    }
-    return {};
-  }
-
-  std::string remedy(const TrainedNetwork& trained) const {
-    const char* section = is_opponent(trained) ? "discriminator.optimizer" : "optimizer";
-    if (precision == Precision::fp32) return fmt::format("Try a lower {0}.lr, or {0}.clip_norm = 1", section);
-    const char* other = trained.scales_loss() ? "\"bf16\" or \"off\"" : "\"off\"";
-    return fmt::format("Try precision.amp = {1}, a lower {0}.lr, or {0}.clip_norm = 1", section, other);
   }
 
   double steps_per_second() const {
@@ -476,102 +400,27 @@ struct Trainer::Impl {
     clock.resume();
   }
 
-  Snapshot snapshot() const {
+  Snapshot snapshot() {
     Snapshot snapshot{.step = step, .best_score = best_score, .best_step = best_step, .validation_due = validation_due};
-    put_state(snapshot.model, "", generator.updater.evaluation_weights());
-    network->derive(snapshot.model);
-    put_state(snapshot.training, "network.", state_dict(*network));
-    put_state(snapshot.training, "", generator.updater.state());
-    if (opponent) {
-      put_state(snapshot.discriminator, "", state_dict(adversary->network()));
-      put_state(snapshot.training, "discriminator.", opponent->updater.state());
-    }
-    const std::string what =
-        fmt::format("step {}: the checkpoint is not saved, those saved before are untouched", step);
-    require_finite(snapshot.model, what);
-    require_finite(snapshot.training, what);
-    require_finite(snapshot.discriminator, what);
-    put_state(snapshot.training, "meter.losses", generator.meter.state());
-    if (opponent) put_state(snapshot.training, "meter.discriminator", opponent->meter.state());
-    put_state(snapshot.training, "memory_plan", to_tensor(steps.plan()));
-    put_state(snapshot.training, "memory_plan_asked", to_tensor(first_plan(config, *network)));
-    put_state(snapshot.training, "machine", text_tensor(machine(device)));
-    put_state(snapshot.training, "generator.cpu", default_generator(torch::kCPU).get_state());
-    if (device.is_cuda()) put_state(snapshot.training, "generator.cuda", default_generator(device).get_state());
+    put_training_state(snapshot, parts());
     return snapshot;
   }
 
   void restore(const Snapshot& snapshot) {
-    const StateReader training(snapshot.training);
-    load_strict(*network, training.below("network."), fmt::format("checkpoint of step {}", snapshot.step));
-    generator.updater.load_state(snapshot.training);
+    restore_training_state(snapshot, parts());
     step = snapshot.step;
-    restore_meter(training, "meter.losses", generator.meter);
-    if (opponent) restore_opponent(snapshot);
-    if (const torch::Tensor* saved = training.find("machine")) compare_machines(text_of(*saved));
-    restore_plan(training);
-    restore_generator(training, "generator.cpu", torch::kCPU);
-    if (device.is_cuda()) restore_generator(training, "generator.cuda", device);
     validation_due = snapshot.validation_due && validator != nullptr;  // a run may go on without validation
     saved_at = validation_due ? -1 : snapshot.step;                    // written once more, with its score
     best_score = snapshot.best_score;
     best_step = snapshot.best_step;
   }
-
-  void compare_machines(const std::string& before) const {
-    const std::string now = machine(device);
-    if (before == now) return;
-    log::info(fmt::format("the run was on {} so far and goes on with {}: not bit for bit as it would have there",
-                          before, now));
-  }
-
-  // The rounding of a step depends on its micro-batches; on a larger card a run goes on as it was.
-  // But another plan that is asked for is another one that is wanted.
-  void restore_plan(const StateReader& training) {
-    const torch::Tensor* saved = training.find("memory_plan");
-    const torch::Tensor* asked = training.find("memory_plan_asked");
-    if (saved == nullptr || asked == nullptr || memory_plan(*asked) != first_plan(config, *network)) return;
-    const MemoryPlan plan = memory_plan(*saved);
-    if (plan == steps.plan()) return;
-    steps.set_plan(plan, step);
-    log::info(fmt::format("going on as the run did: {}", describe(plan, samples)));
-  }
-
-  // Another loss has begun a new record.
-  static void restore_meter(const StateReader& training, const std::string& name, LossMeter& meter) {
-    const torch::Tensor* saved = training.find(name);
-    if (saved != nullptr && saved->sizes() == meter.state().sizes()) meter.load_state(*saved);
-  }
-
-  // A run may take up an adversary on its way.
-  void restore_opponent(const Snapshot& snapshot) {
-    if (snapshot.discriminator.empty()) {
-      log::info("the checkpoint has no discriminator: it begins as it would in a new run");
-      return;
-    }
-    const NamedTensors own = StateReader(snapshot.training).below("discriminator.");
-    load_strict(adversary->network(), snapshot.discriminator,
-                fmt::format("the discriminator in the checkpoint of step {}", snapshot.step));
-    opponent->updater.load_state(own);
-    restore_meter(StateReader(snapshot.training), "meter.discriminator", opponent->meter);
-  }
-
-  void restore_generator(const StateReader& training, const std::string& name, torch::Device of) {
-    const torch::Tensor* state = training.find(name);
-    if (state == nullptr) {
-      log::warning(fmt::format("the checkpoint has no state of the {} generator: the run is not repeated bit for bit",
-                               of.str()));
-      return;
-    }
-    default_generator(of).set_state(*state);
-  }
 };
 
 Trainer::Trainer(const Config& config, std::shared_ptr<Network> network, torch::Device device, BatchSource& batches,
                  Recorder& recorder, Validator* validator, TrainerHooks hooks,
-                 std::shared_ptr<Discriminator> discriminator)
+                 std::shared_ptr<Discriminator> discriminator, std::optional<Loss> loss)
     : impl_(std::make_unique<Impl>(config, std::move(network), device, batches, recorder, validator, std::move(hooks),
-                                   std::move(discriminator))) {}
+                                   std::move(discriminator), std::move(loss))) {}
 
 Trainer::~Trainer() = default;
 

@@ -11,6 +11,7 @@
 #include "reelgrad/data/loader.h"
 #include "reelgrad/nn/discriminators.h"
 #include "reelgrad/nn/network.h"
+#include "reelgrad/train/loss.h"
 #include "reelgrad/train/recorder.h"
 
 namespace reelgrad {
@@ -36,9 +37,10 @@ struct TrainerHooks {
 class Trainer {
  public:
   // Moves the networks to `device`. `validator` may be null, and so may `discriminator`, where loss.gan asks for none.
+  // `loss`: of make_loss() with the precision of resolve_precision(), where it is made already.
   Trainer(const Config& config, std::shared_ptr<Network> network, torch::Device device, BatchSource& batches,
           Recorder& recorder, Validator* validator, TrainerHooks hooks = {},
-          std::shared_ptr<Discriminator> discriminator = nullptr);
+          std::shared_ptr<Discriminator> discriminator = nullptr, std::optional<Loss> loss = std::nullopt);
   ~Trainer();
 
   // The run goes on as if it had never stopped (bit for bit in deterministic mode on the same device). Throws failed

@@ -86,11 +86,11 @@ void require_match(const std::string& key, const std::string& pattern, const std
                   pattern, *nearest));
 }
 
-void require_matches(const OptimizerConfig& config, const std::vector<std::string>& names) {
+void require_matches(const OptimizerConfig& config, const std::string& section, const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < config.groups.size(); ++i) {
-    require_match(fmt::format("optimizer.groups[{}].match", i), config.groups[i].match, names);
+    require_match(fmt::format("{}.groups[{}].match", section, i), config.groups[i].match, names);
   }
-  for (const std::string& pattern : config.no_decay) require_match("optimizer.no_decay", pattern, names);
+  for (const std::string& pattern : config.no_decay) require_match(section + ".no_decay", pattern, names);
 }
 
 ParameterGroupConfig group_of(const OptimizerConfig& config, const std::string& name) {
@@ -122,15 +122,16 @@ UpdateProgress& progress_in(const torch::Tensor& progress) {
 
 }  // namespace
 
-void check_parameter_patterns(const OptimizerConfig& config, const torch::nn::Module& network) {
+void check_parameter_patterns(const OptimizerConfig& config, const torch::nn::Module& network,
+                              const std::string& section) {
   std::vector<std::string> names;
   bool trains = false;
   for (const auto& item : network.named_parameters()) {
     names.push_back(item.key());
     trains = trains || (item.value().requires_grad() && group_of(config, item.key()).lr_scale > 0);
   }
-  require_matches(config, names);
-  if (!trains) fail_usage("optimizer.groups: no parameter of the network is left to be trained");
+  require_matches(config, section, names);
+  if (!trains) fail_usage(section + ".groups: no parameter of the network is left to be trained");
 }
 
 Updater::Updater(const Options& options, torch::nn::Module& network)
@@ -146,7 +147,7 @@ Updater::Updater(const Options& options, torch::nn::Module& network)
 
 void Updater::add_slots(torch::nn::Module& network) {
   const torch::NoGradGuard no_grad;
-  check_parameter_patterns(options_.optimizer, network);
+  check_parameter_patterns(options_.optimizer, network, options_.section);
   for (const auto& item : network.named_parameters()) {
     torch::Tensor parameter = item.value();
     if (!parameter.requires_grad()) continue;
@@ -306,6 +307,19 @@ UpdateCounters Updater::read(const torch::Tensor& counters_on_cpu) {
 void Updater::set_updates(std::int64_t updates) {
   progress(offsetof(UpdateProgress, updates)).fill_(static_cast<double>(updates));
   progress(offsetof(UpdateProgress, learning_rate)).fill_(schedule_.at(std::max<std::int64_t>(0, updates - 1)));
+}
+
+// By itself each has shrunk its scale and begun to count again, or counted and perhaps grown: of equal ones the least
+// is what any skip leads to.
+void Updater::share_loss_scale(const std::vector<Updater*>& due, const std::vector<Updater*>& all) {
+  const torch::NoGradGuard no_grad;
+  for (const std::size_t offset : {offsetof(UpdateProgress, scale), offsetof(UpdateProgress, growth_tracker)}) {
+    torch::Tensor least = due.front()->progress(offset);
+    for (const Updater* other : due)
+      if (other != due.front()) at::minimum_out(least, least, other->progress(offset));
+    for (const Updater* other : all)
+      if (other != due.front()) other->progress(offset).copy_(least);
+  }
 }
 
 // --- What is validated and saved ---

@@ -21,7 +21,9 @@ struct UpdateCounters {
 };
 
 // Throws usage for a pattern of the configuration that no parameter of the network matches, or when none is trained.
-void check_parameter_patterns(const OptimizerConfig& config, const torch::nn::Module& network);
+// `section`: whose keys they are, "optimizer" or "discriminator.optimizer".
+void check_parameter_patterns(const OptimizerConfig& config, const torch::nn::Module& network,
+                              const std::string& section);
 
 // One network's weights, optimizer state, schedule, loss scale and average. Everything about an update is decided on
 // the device from the count of updates done, which a skipped step doesn't advance: nothing waits for the card.
@@ -29,6 +31,7 @@ class Updater {
  public:
   struct Options {
     OptimizerConfig optimizer;
+    std::string section = "optimizer";  // of the configuration that it is from, for messages
     ScheduleConfig schedule;
     EmaConfig ema;
     std::int64_t steps = 1;
@@ -67,6 +70,11 @@ class Updater {
   void clear_norms();                                                   // begins a new mean; waits for nothing
   torch::Tensor done_steps() const { return counters().select(0, 1); }  // its updates
   static UpdateCounters read(const torch::Tensor& counters_on_cpu);
+
+  // For networks that share one loss scale, after the end_step() of those that are `due`: torch.amp.GradScaler's
+  // update() of several optimizers. Each skips by its own gradients; if one of them did, the scale of all shrinks, else
+  // it is a step nearer to growing. Waits for nothing, allocates nothing, may be captured.
+  static void share_loss_scale(const std::vector<Updater*>& due, const std::vector<Updater*>& all);
 
   bool averages() const;  // a moving average, or schedule-free's
 
