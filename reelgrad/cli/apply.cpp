@@ -106,6 +106,7 @@ VideoWriter open_writer(ApplyArguments& arguments, const Script& script, const C
   options.width = info.width * session.scale();
   options.height = info.height * session.scale();
   options.fps = info.fps;
+  if (!is_y4m(options.output)) options.last_duration = clip.frame(range.end - 1).duration();
   options.source_format = info.format;
   session.output_color(first.view(), clip.name(), written_format(info.format, options.pixel_format), options.color)
       .raise();

@@ -216,6 +216,49 @@ void add_output(Arguments& args, const fs::path& output) {
   args.push_back("file:" + output.string());
 }
 
+// --- How long the last frame is shown ---
+
+// Every other frame is shown until the next one. Of the durations that packets have, containers use none but that of
+// the last, and ffmpeg takes 1 / fps for it. So all packets are given the last frame's, from the start, when nobody
+// knows yet which packet will be last: encoders reorder them. `per_second`: of the packets' ticks, for ffmpeg to
+// reckon.
+std::string last_duration_filter(Rational duration, const std::string& per_second) {
+  return fmt::format("setts=pts=PTS:dts=DTS:duration=round({}/{}*{})", duration.num, duration.den, per_second);
+}
+
+// TB is the packets' time base, or should be: ffmpeg 5.1 hands them to the filter in the container's own ticks, which
+// in Matroska are milliseconds, and states another.
+bool counts_in_time_base(const VideoWriterOptions& options, EncoderPlan plan) {
+  constexpr int kShown_s = 7;
+  plan.kept = {};
+  plan.last_duration_filter = last_duration_filter({kShown_s, 1}, "1/TB");
+  const PendingFile file(options.output);
+  EncoderProcess process(options, plan,
+                         encoder_command(options, plan, Timeline(options.fps).ticks_per_second(), file.path()), {});
+  process.write(OwnedPicture(plan.written, options.width, options.height).view(), {});
+  process.finish();
+  const std::string listed =
+      run_process({options.ffmpeg, "-hide_banner", "-i", "file:" + file.path().string()}, std::chrono::seconds(30)).err;
+  return listed.find(fmt::format("Duration: 00:00:{:02}", kShown_s)) != std::string::npos;
+}
+
+// Empty where ffmpeg is right by itself, and where it is too old to be told.
+std::string choose_last_duration_filter(const VideoWriterOptions& options, const EncoderPlan& plan) {
+  const Rational duration = options.last_duration, fps = options.fps;
+  if (duration.num <= 0 || duration.den <= 0) return "";
+  const auto product = [](std::int64_t a, std::int64_t b) { return static_cast<__int128>(a) * b; };
+  if (fps.num > 0 && product(duration.num, fps.num) == product(duration.den, fps.den)) return "";
+  const std::string help =
+      run_process({options.ffmpeg, "-hide_banner", "-h", "bsf=setts"}, std::chrono::seconds(30)).out;
+  if (help.find("-duration ") == std::string::npos) return "";
+  const bool milliseconds = plan.extension == ".mkv" && !counts_in_time_base(options, plan);
+  return last_duration_filter(duration, milliseconds ? "1000" : "1/TB");
+}
+
+void add_last_duration(Arguments& args, const EncoderPlan& plan) {
+  if (!plan.last_duration_filter.empty()) add(args, {"-bsf:v", plan.last_duration_filter});
+}
+
 // --- The trial ---
 
 // Writes a black frame with all that has been chosen: what ffmpeg will not do is known before the first real one.
@@ -287,6 +330,7 @@ EncoderPlan plan_encoder(const VideoWriterOptions& options) {
     plan.kept = kept_options(options.kept, list_streams(options.ffmpeg, options.kept.file), plan.extension);
   }
   try_encoder(options, plan);
+  plan.last_duration_filter = choose_last_duration_filter(options, plan);
   return plan;
 }
 
@@ -296,6 +340,7 @@ std::vector<std::string> encoder_command(const VideoWriterOptions& options, cons
   add_delay(args, plan);
   add_raw_input(args);
   add(args, plan.kept.input);
+  add_last_duration(args, plan);
   add_encoding(args, options, plan, ticks_per_second);
   add_container(args, options, plan);
   add_output(args, output);
@@ -320,6 +365,7 @@ std::vector<std::string> join_command(const VideoWriterOptions& options, const E
   add(args, {"-f", "nut", "-i", "pipe:0"});
   add(args, plan.kept.input);
   add(args, {"-map", "0:v:0", "-c:v", "copy"});
+  add_last_duration(args, plan);
   add_tags(args, encoded_color(options, plan.pixel_format));
   add_container(args, options, plan);
   add_output(args, output);

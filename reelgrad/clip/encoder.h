@@ -28,6 +28,7 @@ struct EncoderPlan {
   std::string pixel_format;  // of the encoded video; empty: the encoder's choice, which has not what we would choose
   std::vector<std::string> quality;  // options; none where the encoder has no -crf or the like
   std::string timing_option;         // of this ffmpeg
+  std::string last_duration_filter;  // a bitstream filter of ffmpeg; empty: the last frame lasts 1 / fps
   KeptOptions kept;
 
   bool keeps_rgb() const;  // the encoded video is RGB

@@ -137,7 +137,7 @@ struct VideoWriter::Impl {
       : options(std::move(given)), format(written_format(options.source_format, options.pixel_format)) {
     const std::string extension = lower_extension(options.output);
     check_size(options);
-    if (options.output == "-" || extension == ".y4m") {
+    if (is_y4m(options.output)) {
       refuse_encoding_options(options);
       notes.push_back(y4m_note());
       sink = std::make_unique<Y4mSink>(options);
@@ -184,6 +184,10 @@ struct VideoWriter::Impl {
     return text + depth_note();
   }
 };
+
+bool is_y4m(const fs::path& output) {
+  return output == "-" || lower_extension(output) == ".y4m";
+}
 
 VideoWriter::VideoWriter(VideoWriterOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 VideoWriter::VideoWriter(VideoWriter&&) noexcept = default;

@@ -26,6 +26,7 @@ struct VideoWriterOptions {
   std::filesystem::path output;  // .mkv, .mp4, .mov, .y4m, or "-" for Y4M on stdout
   int width = 0, height = 0;
   Rational fps;               // nominal; each frame's own duration decides its timestamp
+  Rational last_duration;     // of the last frame, in seconds, which ffmpeg is to know from the start; 0/1: 1 / fps
   VideoFormat source_format;  // of the clip that is restored: decides the pixel format
   ColorProps color;           // tags for the file
   Rational sample_aspect;     // shape of a sample; 0/1: not known
@@ -38,6 +39,9 @@ struct VideoWriterOptions {
   SegmentOptions segments;
   std::FILE* standard_output = stdout;  // where "-" goes
 };
+
+// True for what holds Y4M: all of it has one frame rate.
+bool is_y4m(const std::filesystem::path& output);
 
 // One consumer thread. Nothing stands under the final name until finish().
 class VideoWriter {

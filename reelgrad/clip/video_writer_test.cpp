@@ -41,6 +41,7 @@ class WrittenVideo : public testing::Test {
             .width = clip.info().width,
             .height = clip.info().height,
             .fps = clip.info().fps,
+            .last_duration = clip.frame(clip.info().frames - 1).duration(),
             .source_format = clip.info().format,
             .color = frame.view().color,
             .sample_aspect = frame.sample_aspect()};
@@ -191,6 +192,31 @@ TEST_F(WrittenVideo, VariableTimestampsAreKept) {
   for (const char* name : {"v.mkv", "v.mp4"}) {
     write(source, options(source, name));
     EXPECT_EQ(ffprobe(folder_ / name, "frame=pts_time"), expected) << name;
+  }
+}
+
+TEST_F(WrittenVideo, TheLastFrameIsShownAsLongAsItShould) {
+  // 12 frames of 1/10 s but for the last, longer or shorter than the others and than 1001/24000.
+  for (const auto& [last, total] : {std::pair{"5, 8", "1.725000"}, std::pair{"1, 50", "1.120000"}}) {
+    const Clip source = clip("YUV420P8", 64, 48,
+                             "c = c.std.SetFrameProps(_DurationNum=1, _DurationDen=10)\n"
+                             "num, den = " +
+                                 std::string(last) +
+                                 "\n"
+                                 "c = c[:11] + c[11].std.SetFrameProps(_DurationNum=num, _DurationDen=den)\n");
+    for (const char* name : {"l.mkv", "l.mp4"}) {
+      for (const char* b_frames : {"0", "3"}) {  // with them, the last packet is not the last frame
+        VideoWriterOptions written = options(source, std::string(1, last[0]) + b_frames + name);
+        written.encoder_arguments = {"-bf", b_frames, "-b_strategy", "0"};
+        write(source, written);
+        const Lines times = ffprobe(written.output, "frame=pts_time");
+        ASSERT_EQ(times.size(), 12u);
+        EXPECT_EQ(times[11], "1.100000");
+        // A stream's own, where the container has it: MP4 states that of the file in milliseconds, too.
+        const char* entries = name == std::string("l.mp4") ? "stream=duration" : "format=duration";
+        EXPECT_EQ(ffprobe(written.output, entries), Lines{total}) << name << " with B-frames " << b_frames;
+      }
+    }
   }
 }
 
@@ -402,11 +428,11 @@ TEST_F(WrittenVideo, AnotherPixelFormatIsFedAtItsDepth) {
 }
 
 TEST_F(WrittenVideo, SegmentsGiveTheSameVideo) {
-  // 24000/1001 with one frame in four twice as long: no segment ends on a whole millisecond.
+  // 24000/1001 with one frame in four twice as long, and the last: no segment ends on a whole millisecond.
   const Clip source =
       clip("YUV420P8", 64, 48,
            "c = core.std.Splice([c.std.Trim(first=i, length=1).std.SetFrameProps(_DurationNum=1001 * (2 if i % 4 == 1 "
-           "else 1), _DurationDen=24000) for i in range(12)])\n");
+           "or i == 11 else 1), _DurationDen=24000) for i in range(12)])\n");
   for (const char* extension : {"mkv", "mp4"}) {
     const auto named = [&](const char* name) { return std::string(name) + "." + extension; };
     VideoWriterOptions whole = options(source, named("whole")), parts = options(source, named("parts"));
@@ -429,7 +455,7 @@ TEST_F(WrittenVideo, SegmentsGiveTheSameVideo) {
     EXPECT_NE(std::string(error_of([&] { VideoWriter{parts}; }).what()).find("in use by process"), std::string::npos);
     for (int n = 5; n < 12; ++n) writer.write(source.frame(n).view(), source.frame(n).duration());
     writer.finish();
-    for (const char* entries : {"frame=pts", "stream=time_base,r_frame_rate,color_range,pix_fmt"}) {
+    for (const char* entries : {"frame=pts", "stream=time_base,r_frame_rate,color_range,pix_fmt", "format=duration"}) {
       EXPECT_EQ(ffprobe(parts.output, entries), ffprobe(whole.output, entries)) << extension << " " << entries;
     }
     const auto pictures = [](const auto& file) {

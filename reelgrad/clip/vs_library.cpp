@@ -142,11 +142,14 @@ bool is_current(const ConfigEntry& entry) {
 std::optional<ConfigEntry> find_entry(const fs::path& library) {
   std::ifstream file(config_file());
   std::error_code ignored;
+  std::optional<ConfigEntry> found;
   for (std::string line; std::getline(file, line);) {
     const auto entry = parse_entry(line);
-    if (entry && fs::equivalent(entry->library, library, ignored) && is_current(*entry)) return entry;
+    if (!entry || !fs::equivalent(entry->library, library, ignored) || !is_current(*entry)) continue;
+    if (entry->library == library) return entry;
+    if (!found) found = entry;
   }
-  return std::nullopt;
+  return found;
 }
 
 // Waits for other processes that are about to rewrite the file: nobody may read it half-written.
@@ -187,9 +190,11 @@ ConfigEntry configured(const fs::path& library) {
 
 // ---- Opening it ----
 
-// Python's extension modules need libpython's symbols.
+// By its name in the file: it looks itself up under the name by which a process first opens it. Python's extension
+// modules need libpython's symbols.
 DynamicLibrary open_vsscript(const fs::path& path) {
-  return DynamicLibrary(path, DynamicLibrary::Symbols::shared);
+  const auto entry = find_entry(path);
+  return DynamicLibrary(entry ? fs::path(entry->library) : path, DynamicLibrary::Symbols::shared);
 }
 
 VapourSynth start(const DynamicLibrary& opened) {
@@ -199,12 +204,7 @@ VapourSynth start(const DynamicLibrary& opened) {
   if (!get_api) fail("the libvsscript.so that was found is older than VapourSynth R81; " + std::string(kInstall));
   VapourSynth result;
   result.library = library_of(reinterpret_cast<const void*>(get_api));
-  const ConfigEntry entry = configured(result.library);
-  result.python = entry.python;
-  if (entry.library != result.library) {
-    // It knows itself only under the name in the file: open it by that name.
-    if (auto* again = open_vsscript(entry.library).function<GetApi>("getVSScriptAPI")) get_api = again;
-  }
+  result.python = configured(result.library).python;
   result.script = get_api(VSSCRIPT_API_VERSION);
   if (!result.script) {
     auto* last_error = opened.function<GetError>("getVSScriptAPILastError");

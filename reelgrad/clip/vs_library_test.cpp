@@ -54,6 +54,20 @@ TEST(VsLibrary, RenewsAStaleConfiguration) {
   EXPECT_EQ(child.exit_code, 0) << child.out << child.err;
 }
 
+TEST(VsLibrary, OpensAnEnvironmentThatIsReachedThroughALink) {
+  const TemporaryFolder folder;
+  const test::fs::path library = vapoursynth_versions().vsscript;
+  test::fs::create_directory_symlink(library.parent_path(), folder / "linked");
+  const std::vector<std::string> config{"XDG_CONFIG_HOME=" + folder.path().string(),
+                                        "XDG_CACHE_HOME=" + (folder / "cache").string()};
+  for (const test::fs::path& name : {library, folder / "linked/libvsscript.so"}) {  // the first enters its own name
+    std::vector<std::string> environment = config;
+    environment.push_back("VSSCRIPT_PATH=" + name.string());
+    const ProcessResult child = opens_in(environment);
+    EXPECT_EQ(child.exit_code, 0) << name << child.out << child.err;
+  }
+}
+
 TEST(VsLibrary, ANamedLibraryIsNotReplacedByAnother) {
   const ProcessResult child = opens_in({"VSSCRIPT_PATH=/nowhere/libvsscript.so"});
   EXPECT_NE(child.exit_code, 0);

@@ -79,6 +79,12 @@ class ZimgTest : public testing::Test {
   inline static std::optional<test::TemporaryFolder> folder_;
 };
 
+std::vector<double> doubles_of(const std::vector<std::byte>& bytes) {
+  std::vector<double> values(bytes.size() / sizeof(double));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
 double code_at(const std::vector<std::byte>& bytes, int bits, std::size_t i) {
   if (bits == 8) return static_cast<double>(bytes[i]);
   std::uint16_t code;
@@ -97,8 +103,13 @@ float float_at(const std::vector<std::byte>& bytes, int bits, std::size_t i) {
   return single_of_half(half);
 }
 
-// How far a value of ours before rounding may lie from zimg's integer, in code values. 0.5 is rounding. zimg computes
-// in single precision as we do, whose step at white is 1/256 of a 16-bit code: there both sides' last bits show.
+// How far a value of ours before rounding may lie from the formulas in double precision, in code values: 2^-22 of full
+// scale, four of single precision's steps just below white.
+double exact_tolerance(int bits) {
+  return ((1 << bits) - 1) * 0x1p-22;
+}
+
+// And from zimg's integer: 0.5 is rounding. At 16 bits the last bits of both sides show (docs/benchmarks.md).
 double code_tolerance(int bits) {
   return bits == 16 ? 0.508 : 0.501;
 }
@@ -130,6 +141,30 @@ TEST_F(ZimgTest, ToRgbAgreesWithItsIntegers) {
                   code_tolerance(c.format.bits))
           << c.name << ' ' << i;
   }
+}
+
+TEST_F(ZimgTest, ToTheNetworkIsTheFormulas) {
+  double largest = 0;
+  for (const char* direction : {"to", "ycc"}) {
+    for (const Case& c : cases(direction)) {
+      if (c.format.is_float()) continue;
+      const bool ycc = c.direction == "ycc";
+      const NetworkColor to = ycc                                    ? NetworkColor::yuv444
+                              : c.format.family == ColorFamily::gray ? NetworkColor::gray
+                                                                     : NetworkColor::rgb;
+      const std::vector<float> ours = gather_whole(read_clip(c), c.color, to, c.filter);
+      const std::vector<double> exact = doubles_of(read(c, "exact"));
+      ASSERT_EQ(exact.size(), ours.size()) << c.name;
+      for (std::size_t i = 0; i < ours.size(); ++i) {
+        const double bias = ycc && i >= ours.size() / 3 ? 0.5 : 0;
+        const double value = std::clamp<double>(ours[i], 0, 1), formula = std::clamp(exact[i] + bias, 0.0, 1.0);
+        const double difference = std::abs(value - formula) * ((1 << c.format.bits) - 1);
+        ASSERT_LE(difference, exact_tolerance(c.format.bits)) << c.name << ' ' << i;
+        largest = std::max(largest, difference);
+      }
+    }
+  }
+  EXPECT_GT(largest, 0);
 }
 
 TEST_F(ZimgTest, ToYuv444AgreesInFloat) {
@@ -211,6 +246,33 @@ TEST_F(ZimgBackTest, AgreesInFloat) {
       // A half may round the other way where the single-precision values differ in their last bit.
       const double ulp = c.format.bits == 16 ? std::max(std::abs(value), 0x1p-14) * 0x1p-10 : 0;
       ASSERT_NEAR(float_at(ours, c.format.bits, i), value, kFloatTolerance + ulp) << c.name << ' ' << i;
+    }
+  }
+  EXPECT_GT(compared, 100'000);
+}
+
+TEST_F(ZimgBackTest, IsTheFormulas) {
+  int compared = 0;
+  for (const Case& c : all_cases()) {
+    if (c.format.is_float()) continue;
+    VideoFormat single = c.format;
+    single.sample_type = SampleType::floating;
+    single.bits = 32;
+    const std::vector<std::byte> values = scatter(c, single), ours = scatter(c, c.format);
+    const std::vector<double> exact = doubles_of(read(c, "exact"));
+    ASSERT_EQ(values.size(), exact.size() * sizeof(float)) << c.name;
+    const Conversion conversion = make_conversion(c.format, c.color, NetworkColor::rgb);
+    const std::vector<float> dither = dither_of(c);
+    const std::size_t luma_samples = static_cast<std::size_t>(c.width) * c.height;
+    const double tolerance = exact_tolerance(c.format.bits);
+    for (std::size_t i = 0; i < exact.size(); ++i, ++compared) {
+      const bool chroma = c.format.family == ColorFamily::yuv && i >= luma_samples;
+      const CodeRange& range = chroma ? conversion.chroma : conversion.luma;
+      const double code = float_at(values, 32, i) * static_cast<double>(range.to_code) + range.offset;
+      ASSERT_NEAR(code, exact[i], tolerance) << c.name << ' ' << i;
+      ASSERT_NEAR(code_at(ours, c.format.bits, i), std::clamp<double>(exact[i] + dither[i], 0, range.largest),
+                  0.5 + tolerance)
+          << c.name << ' ' << i;
     }
   }
   EXPECT_GT(compared, 100'000);

@@ -83,8 +83,7 @@ class StrangePaths(ProgramTest):
 
 
 class Durations(ProgramTest):
-    """E10: what a restored clip lasts is what its source lasted, exactly. (How long the last frame is shown no file of ours
-    says: players take the clip's frame rate.)"""
+    """E10: what a restored clip lasts is what its source lasted, exactly."""
 
     def written(self, durations, output, rate="24, 1"):
         run = self.trained_run()
@@ -104,7 +103,7 @@ core.std.Splice([clip[i].std.SetFrameProps(_DurationNum=num, _DurationDen=den) f
         return sorted(packet["pts"] * base for packet in found["packets"]), stream["duration_ts"] * base
 
     def test_variable_durations_are_kept_exactly(self):
-        durations = [(1, 24), (1, 24), (1, 12), (1001, 24000), (1, 30), (1, 24)]
+        durations = [(1, 24), (1, 24), (1001, 24000), (1, 30), (1, 24), (1, 12)]
         starts, end = self.written(durations, "vfr.mp4")
         expected, now = [], fractions.Fraction(0)
         for num, den in durations:

@@ -8,6 +8,8 @@ and per case the planes one after the other, rows packed: NAME.clip in the forma
     direction "ycc":  NAME.float (YUV444PS), NAME.codes (YUV444 of the clip's integer depth: zimg's integer resampler)
     direction "from": NAME.float (RGBS), the source of NAME.clip; "dither": likewise, with ordered dither
     direction "back": NAME.float (YUV444PS), the source of NAME.clip
+Integer formats have NAME.exact, too: the same by the formulas in double precision. Of "to" R'G'B' or Y' in [0, 1], of "ycc"
+Y' in [0, 1] and chroma around 0, of the others NAME.clip's codes before rounding (and without the dither).
 """
 import itertools
 import pathlib
@@ -71,6 +73,93 @@ def samples(family, sample, bits, plane, picture, full):
     return (picture - 0.5 * chroma).astype(np.float16 if bits == 16 else np.float32)
 
 
+# --- The formulas in double precision: H.273, and the kernels normalised to 1 at their taps, mirrored at the border ---
+
+KR_KB = {1: (0.2126, 0.0722), 4: (0.30, 0.11), 5: (0.299, 0.114), 6: (0.299, 0.114), 7: (0.212, 0.087), 9: (0.2627, 0.0593)}
+
+
+def bicubic(x):
+    x = abs(x)  # Catmull-Rom
+    return 1.5 * x**3 - 2.5 * x**2 + 1 if x < 1 else -0.5 * x**3 + 2.5 * x**2 - 4 * x + 2 if x < 2 else 0.0
+
+
+def bilinear(x):
+    return max(0.0, 1 - abs(x))
+
+
+def weights(size, places, stretch, kernel):
+    """[places, size]: what sample k, whose centre is at k + 0.5, adds at each place."""
+    shape, support = {"bicubic": (bicubic, 2), "bilinear": (bilinear, 1)}[kernel]
+    matrix = np.zeros((len(places), size))
+    for row, place in zip(matrix, places):
+        taps = np.arange(np.floor(place - support * stretch) - 1, np.ceil(place + support * stretch) + 1) + 0.5
+        values = np.array([shape((tap - place) / stretch) for tap in taps])
+        for tap, value in zip(taps, values / values.sum()):
+            while not 0 <= tap <= size:
+                tap = -tap if tap < 0 else 2 * size - tap
+            row[int(tap)] += value
+    return matrix
+
+
+def site(factor, at_first, at_last):
+    """Where the first chroma sample lies, in luma samples from the edge."""
+    return 0.5 if at_first else factor - 0.5 if at_last else factor / 2
+
+
+def chroma_filter(plane, sw, sh, loc, kernel, up):
+    for axis, log2, first, last in ((1, sw, loc in (0, 2, 4), False), (0, sh, loc in (2, 3), loc in (4, 5))):
+        factor = 1 << log2
+        if factor == 1:
+            continue
+        centre, size = site(factor, first, last), plane.shape[axis]
+        if up:
+            matrix = weights(size, [(i + 0.5 - centre) / factor + 0.5 for i in range(size * factor)], 1, kernel)
+        else:
+            matrix = weights(size, [i * factor + centre for i in range(size // factor)], factor, kernel)
+        plane = np.moveaxis(np.tensordot(matrix, plane, (1, axis)), 0, axis)
+    return plane
+
+
+def scale_and_offset(bits, full, chroma):
+    largest, step = (1 << bits) - 1, 1 << (bits - 8)
+    return (largest if full else (224 if chroma else 219) * step), (128 * step if chroma else 0 if full else 16 * step)
+
+
+def to_values(planes, family, bits, full):
+    for i, plane in enumerate(planes):
+        scale, offset = scale_and_offset(bits, full, family == "yuv" and i > 0)
+        yield (plane.astype(np.float64) - offset) / scale
+
+
+def to_ycc(rgb, matrix):
+    kr, kb = KR_KB[matrix]
+    luma = kr * rgb[0] + (1 - kr - kb) * rgb[1] + kb * rgb[2]
+    return [luma, (rgb[2] - luma) / (2 * (1 - kb)), (rgb[0] - luma) / (2 * (1 - kr))]
+
+
+def to_rgb(ycc, matrix):
+    kr, kb = KR_KB[matrix]
+    red, blue = ycc[0] + 2 * (1 - kr) * ycc[2], ycc[0] + 2 * (1 - kb) * ycc[1]
+    return [red, (ycc[0] - kr * red - kb * blue) / (1 - kr - kb), blue]
+
+
+def exact_values(direction, family, bits, sw, sh, matrix, full, loc, kernel, clip, floats):
+    if direction in ("to", "ycc"):
+        values = list(to_values(clip, family, bits, full))
+        if family == "yuv":
+            values[1:] = [chroma_filter(plane, sw, sh, loc, kernel, up=True) for plane in values[1:]]
+        return to_rgb(values, matrix) if family == "yuv" and direction == "to" else values
+    values = [plane.astype(np.float64) for plane in floats]
+    if direction != "back" and family != "rgb":
+        values = to_ycc(values, matrix)
+    if family == "gray":
+        values = values[:1]
+    if family == "yuv":
+        values[1:] = [chroma_filter(plane, sw, sh, loc, kernel, up=False) for plane in values[1:]]
+    scales = [scale_and_offset(bits, full, family == "yuv" and i > 0) for i in range(len(values))]
+    return [value * scale + offset for value, (scale, offset) in zip(values, scales)]
+
+
 def case(direction, family, sample, bits, sw, sh, width, height, matrix, full, loc, kernel="bicubic", planes=None):
     name = f"{direction}-{family}{bits}{sample}-{sw}{sh}-{width}x{height}-m{matrix}-f{full}-c{loc}-{kernel}"
     resize = FILTER[kernel]
@@ -105,7 +194,11 @@ def case(direction, family, sample, bits, sw, sh, width, height, matrix, full, l
             if sample == "int":
                 integer = core.query_video_format(out, vs.INTEGER, bits, 0, 0)
                 write(folder / f"{name}.codes", planes_of(resize(clip, format=integer, range=1)))
-    write(folder / f"{name}.clip", planes_of(clip))
+    written = planes_of(clip)
+    write(folder / f"{name}.clip", written)
+    if sample == "int":
+        exact = exact_values(direction, family, bits, sw, sh, matrix, full, loc, kernel, written, floats)
+        write(folder / f"{name}.exact", exact)
     write(folder / f"{name}.float", floats)
     index.append(f"{name} {direction} {family} {sample} {bits} {sw} {sh} {width} {height} {matrix} {full} {loc} {kernel}")
 
