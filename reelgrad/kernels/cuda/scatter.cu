@@ -97,11 +97,13 @@ __global__ void __launch_bounds__(kThreadsX* kThreadsY)
   for (int row = warp; row < tile.reached_rows; row += kThreadsY) {
     const int y = luma_y + down.y.first + row;
     const std::ptrdiff_t at_row = mirror(y, out.height) * image.strides.row;
+    Triple pixel[kColumnsALane];  // all loads are on their way before the first is used
+    for (int k = 0; k < kColumnsALane; ++k)
+      if (lane + k * kThreadsX < tile.reached_columns) pixel[k] = load_pixel<element>(c, image, at_row + at_column[k]);
     for (int k = 0; k < kColumnsALane; ++k) {
       const int column = lane + k * kThreadsX, x = luma_x + down.x.first + column;
-      if (column >= tile.reached_columns) break;
-      const Triple pixel = load_pixel<element>(c, image, at_row + at_column[k]);
-      const Triple ycc = map_signal(c.matrix, c.network, Signal::ycc, pixel);
+      if (column >= tile.reached_columns) continue;
+      const Triple ycc = map_signal(c.matrix, c.network, Signal::ycc, pixel[k]);
       wide[row * tile.reached_columns + column] = {ycc.b, ycc.c};
       if (x >= luma_x && x < end_x && y >= luma_y && y < end_y) store(c, rounding, out, 0, x, y, ycc.a);
     }
