@@ -135,9 +135,7 @@ void print(const json& described, bool as_json) {
     fmt::print("{}\n", described.dump(2));
     return;
   }
-  for (const auto& [key, value] : described.items()) {
-    if (key != "problem") print_entry(key, value, 0);  // the error's text
-  }
+  for (const auto& [key, value] : described.items()) print_entry(key, value, 0);
 }
 
 json describe_file(const ClipArgument& file) {
@@ -150,11 +148,14 @@ void inspect(InspectArguments& arguments) {
   if (arguments.arch.empty() && !arguments.options.empty())
     fail_usage("--set: the options of --arch, which is not given");
   arguments.file.args = parse_args(arguments.args);
-  const json described = arguments.arch.empty() ? describe_file(arguments.file) : describe_architecture(arguments);
-  // What a file holds is worth knowing, and still it is no model.
-  const std::string problem = described.value("problem", "");
+  json described = arguments.arch.empty() ? describe_file(arguments.file) : describe_architecture(arguments);
+  // What such a file holds is worth knowing, and still it is no model. Of a run with a damaged checkpoint the list
+  // tells.
+  const bool is_no_model = described.contains("arch") && described["arch"].is_null();
+  const std::string problem = is_no_model ? described["problem"].get<std::string>() : "";
+  if (is_no_model && !arguments.json) described.erase("problem");  // the error says it
   print(described, arguments.json);
-  if (!problem.empty()) fail(problem);
+  if (is_no_model) fail(problem);
 }
 
 }  // namespace

@@ -63,7 +63,8 @@ std::optional<NetworkColor> color_of_channels(std::int64_t channels) {
 NoiseChannels noise_channels(std::int64_t in, std::int64_t out) {
   const NetworkColor by_inputs = in == 1 || in == 2 ? NetworkColor::gray : NetworkColor::rgb;
   const NetworkColor color = color_of_channels(out).value_or(by_inputs);
-  return {.color = color, .noise_map = in == channels(color) + 1};
+  if (in == 0) return {.color = color};
+  return {.color = color, .noise_map = in == channels(color) + 1 ? "true" : "false"};
 }
 
 std::optional<int> pixel_shuffle_scale(std::int64_t channels, std::int64_t out) {

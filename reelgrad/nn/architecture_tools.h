@@ -34,7 +34,7 @@ std::optional<NetworkColor> color_of_channels(std::int64_t channels);
 // layer that is missing has 0 channels.
 struct NoiseChannels {
   NetworkColor color;
-  bool noise_map;
+  std::string noise_map;  // the option of that name; empty: not told
 };
 NoiseChannels noise_channels(std::int64_t in, std::int64_t out);
 

@@ -182,7 +182,7 @@ TEST_F(ModelFileTest, OfAKindNearToOneOfOursIsToldApart) {
   state.emplace_back("body.7.gain", torch::zeros({3}));
   write_safetensors(file(), state);
   EXPECT_THAT(error_of(ErrorKind::failed, [&] { load_model(file()); }),
-              HasSubstr("nearest: compact at scale 3 (10 of 11 tensors fit; body.7.gain: expected none, found [3])"));
+              HasSubstr("nearest: compact at scale 3 (11 of 12 tensors fit; body.7.gain: expected none, found [3])"));
 }
 
 TEST_F(ModelFileTest, WithMetadataThatWeCannotReadIsRefused) {

@@ -208,9 +208,8 @@ std::vector<Function> functions() {
        }},
       {"around",
        [](auto& x) {
-         return F::pad(x, F::PadFuncOptions({1, 2, 3, 0}).mode(torch::kCircular)) +
-                F::pad(x, F::PadFuncOptions({1, 2, 3, 0}).mode(torch::kReplicate)) +
-                F::pad(x, F::PadFuncOptions({1, 2, 3, 0}).value(0.3));
+         return at::pad(x, {1, 2, 3, 0}, "circular") + at::pad(x, {1, 2, 3, 0}, "replicate") +
+                at::pad(x, {1, 2, 3, 0}, "reflect") + at::pad(x, {1, 2, 3, 0}, "constant", 0.3);
        }},
       {"groups",
        [](auto& x) {

@@ -195,11 +195,20 @@ void convert_leaky_relu(OnnxGraph& graph) {
   graph.give(graph.add("LeakyRelu", {graph.tensor("self")}, {{"alpha", slope}}));
 }
 
+// scale * (x above 0, alpha * (exp(input_scale * x) - 1) below).
 void convert_elu(OnnxGraph& graph) {
-  if (graph.real("input_scale") != 1) graph.refuse("input_scale is not supported");
-  const std::string y = graph.add("Elu", {graph.tensor("self")}, {{"alpha", static_cast<float>(graph.real("alpha"))}});
-  const double scale = graph.real("scale");
-  graph.give(scale == 1 ? y : graph.add("Mul", {y, graph.scalar(scale, output_type(graph))}));
+  const torch::ScalarType type = output_type(graph);
+  const std::string x = graph.tensor("self");
+  const double alpha = graph.real("alpha"), scale = graph.real("scale"), input_scale = graph.real("input_scale");
+  const auto times = [&](const std::string& value, double factor) {
+    return factor == 1 ? value : graph.add("Mul", {value, graph.scalar(factor, type)});
+  };
+  if (input_scale == 1) {
+    return graph.give(times(graph.add("Elu", {x}, {{"alpha", static_cast<float>(alpha)}}), scale));
+  }
+  const std::string below = graph.add("Exp", {times(graph.add("Min", {x, graph.scalar(0, type)}), input_scale)});
+  const std::string curve = times(graph.add("Sub", {below, graph.scalar(1, type)}), alpha);
+  graph.give(times(graph.add("Add", {graph.add("Relu", {x}), curve}), scale));
 }
 
 void convert_silu(OnnxGraph& graph) {

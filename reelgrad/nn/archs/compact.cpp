@@ -137,7 +137,9 @@ std::shared_ptr<Network> make_compact(const NetworkSpec& spec) {
 // Convolutions have the even numbers up to the last, activations the odd ones between.
 std::optional<NetworkSpec> detect_compact(const StateShapes& shapes) {
   const bool slopes = shapes.shape("body.1.weight").size() == 1 || shapes.shape("body.3.weight").size() == 1;
-  const int last = shapes.count_after("body.") / 2 * 2;
+  const auto is_there = [&](int number) { return shapes.outputs(fmt::format("body.{}", number)) > 0; };
+  int last = 0;
+  while (is_there(last + 1) || is_there(last + 2)) last += 2;
   if (!slopes || last < 4) return std::nullopt;
   const auto color = color_of_channels(shapes.inputs("body.0")).value_or(NetworkColor::rgb);
   const std::int64_t out = shapes.outputs(fmt::format("body.{}", last));

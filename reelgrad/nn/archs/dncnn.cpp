@@ -127,7 +127,7 @@ std::optional<NetworkSpec> detect_dncnn(const StateShapes& shapes) {
                      .options = {{"features", std::to_string(shapes.outputs("model.0"))},
                                  {"depth", std::to_string(depth)},
                                  {"batch_norm", batch_norm ? "true" : "false"},
-                                 {"noise_map", noise_map ? "true" : "false"}}};
+                                 {"noise_map", noise_map}}};
 }
 
 }  // namespace reelgrad

@@ -207,7 +207,7 @@ std::optional<NetworkSpec> detect_drunet(const StateShapes& shapes) {
                                  {"blocks", std::to_string(blocks)},
                                  {"downsample", strided ? "strideconv" : "avgpool"},
                                  {"upsample", drunet::upsampling(shapes)},
-                                 {"noise_map", noise_map ? "true" : "false"}}};
+                                 {"noise_map", noise_map}}};
 }
 
 }  // namespace reelgrad
