@@ -60,7 +60,8 @@ torch::Tensor SpectralConv2d::make_weight() {
   return weight_ / at::dot(u, at::mv(matrix, v));
 }
 
-torch::Tensor SpectralConv2d::forward(const torch::Tensor& x, const torch::Tensor& weight, Activation activation) const {
+torch::Tensor SpectralConv2d::forward(const torch::Tensor& x, const torch::Tensor& weight,
+                                      Activation activation) const {
   const bool is_3x3 = options_.kernel == 3 && options_.stride == 1 && options_.padding == 1;
   if (is_3x3 && !options_.second_derivatives) return conv3x3_act(x, weight, bias_, activation);
   torch::Tensor y = at::conv2d(x, weight, bias_, options_.stride, options_.padding);
