@@ -187,6 +187,13 @@ inline void expect_same_records(const std::vector<StepRecord>& a, const std::vec
   }
 }
 
+// The process's settings, put back at its end.
+class Deterministic {
+ public:
+  Deterministic() { apply_determinism(true); }
+  ~Deterministic() { apply_determinism(false); }
+};
+
 inline bool has_card() {
   return torch::cuda::is_available();
 }
