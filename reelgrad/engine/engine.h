@@ -265,7 +265,7 @@ class Engine {
   virtual Status time_convolutions(const std::string& device, std::vector<ConvTiming>& timings) = 0;
 };
 
-inline constexpr int kEngineVersion = 11;  // of this header's layout
+inline constexpr int kEngineVersion = 12;  // of this header's layout
 
 // Finds torch, checks its version, opens it and the engine, once a process. `sink` receives the engine's messages.
 // Throws no_device when torch or the engine cannot be opened, naming both paths and the remedy. Thread-safe.
