@@ -1,7 +1,8 @@
-"""Does training from the frame pool cost quality against fully shuffled sampling, and how often may a decoded frame be used?
-The same run with several values of data.reuse, and with every frame resident from the first step; PSNR after the last step.
+"""Does training from the frame pool cost quality against fully shuffled sampling, how often may a decoded frame be used, and
+how many are decoded in a row? The same run with several values of data.reuse and of data.segment_frames, and with every
+frame resident from the first step; PSNR after the last step.
 
-    python bench/pool.py --built build/release [--steps N] [--seeds 1 2] [--reuse 1 4 16 64] [--clips NAME ...]
+    python bench/pool.py --built build/release [--steps N] [--seeds 1 2] [--reuse 1 4 16 64] [--segments 1 4 ...] [--clips NAME ...]
 """
 import argparse
 import json
@@ -48,13 +49,16 @@ def main():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--crop", type=int, default=48)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--reuse", type=int, nargs="+", default=[1, 4, 16, 64])
+    parser.add_argument("--reuse", type=int, nargs="*", default=[1, 4, 16, 64])
+    parser.add_argument("--segments", type=int, nargs="+", default=[], help="values of data.segment_frames, at its data.reuse")
     parser.add_argument("--pool-frames", type=int, default=32)
     args = parser.parse_args()
     # Segments of one frame, all resident from the first step on: every sample is drawn from the whole clip.
     runs = {"fully shuffled": {"data.pool_frames": 4096, "data.segment_frames": 1}}
     for reuse in args.reuse:
         runs[f"reuse {reuse}"] = {"data.pool_frames": args.pool_frames, "data.reuse": reuse}
+    for frames in args.segments:
+        runs[f"segments of {frames}"] = {"data.pool_frames": args.pool_frames, "data.segment_frames": frames}
     print(f"{'clip':<18} {'sampling':<15} {'PSNR':>9} {'difference':>11} {'range of it':>18} {'it/s, all':>10}")
     for clip in args.clips:
         shuffled = {}

@@ -57,9 +57,9 @@ std::vector<OwnedPicture> noise_frames(PictureSize size, int count) {
 }
 
 // What several threads restore in turns, as a filter's do.
-class Workers {
+class RestoringThreads {
  public:
-  Workers(RestorerSession& session, PictureSize size)
+  RestoringThreads(RestorerSession& session, PictureSize size)
       : session_(session), frames_(noise_frames(size, 8)), size_(size) {}
 
   double frames_per_second(double seconds) {
@@ -155,7 +155,7 @@ class ApplyBench {
     first.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     log::info(session->describe());
     restores_on_cpu_ = session->arithmetic().ends_with("cpu");
-    rates.push_back(Workers(*session, size_).frames_per_second(arguments_.seconds));
+    rates.push_back(RestoringThreads(*session, size_).frames_per_second(arguments_.seconds));
   }
 
   // Seconds a frame of the network alone, on a tensor that stays where it is.

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdlib>
 
 #include "reelgrad/base/dynamic_library.h"
@@ -53,14 +52,9 @@ void refuse_output_over_input(const std::filesystem::path& output, const std::fi
 
 namespace {
 
-int parse_overlap(const std::string& text) {
-  if (text == "auto") return kMeasuredOverlap;
-  if (text == "exact") return kExactOverlap;
-  int pixels = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, pixels);
-  if (error == std::errc() && rest == end && pixels >= 0 && pixels <= 4096) return pixels;
-  throw CLI::ValidationError("--overlap", text + " is none of auto, exact, 0 to 4096");
+int overlap_of(const std::string& text) {
+  if (const auto overlap = parse_overlap(text)) return *overlap;
+  throw CLI::ValidationError("--overlap", fmt::format("{} is none of auto, exact, 0 to {}", text, kMostOverlap_px));
 }
 
 }  // namespace
@@ -76,7 +70,7 @@ void add_restore_options(CLI::App& command, RestoreRequest& request) {
       ->capture_default_str();
   command
       .add_option_function<std::string>(
-          "--overlap", [&request](const std::string& text) { request.overlap_px = parse_overlap(text); },
+          "--overlap", [&request](const std::string& text) { request.overlap_px = overlap_of(text); },
           "Input pixels that tiles share; auto: the fewest that keep them within half an 8-bit code of the whole "
           "frame, measured once a model; exact: as far as the network can see")
       ->type_name("N|auto|exact")

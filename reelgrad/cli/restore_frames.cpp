@@ -121,7 +121,7 @@ struct Call {
 
 Restored restore(RestorerSession& session, const std::string& clip, const VideoFormat& format, PictureSize size,
                  const Call& call) {
-  RestoreJob job{.clip = clip};
+  RestoreJob job{.clip = clip, .stop_requested = stop_requested};
   for (const Frame& frame : call.window) job.window.push_back({frame.view(), frame.number()});
   std::vector<OwnedPicture> pictures;
   std::vector<MutableFrameView> outs;

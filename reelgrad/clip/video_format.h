@@ -17,6 +17,7 @@ struct VideoFormat {
 
   int planes() const { return family == ColorFamily::gray ? 1 : 3; }
   int bytes_per_sample() const { return bits == 8 ? 1 : bits <= 16 ? 2 : 4; }
+  bool is_subsampled() const { return subsampling_w > 0 || subsampling_h > 0; }
   bool is_float() const { return sample_type == SampleType::floating; }
   int plane_width(int width, int plane) const { return plane == 0 ? width : width >> subsampling_w; }
   int plane_height(int height, int plane) const { return plane == 0 ? height : height >> subsampling_h; }

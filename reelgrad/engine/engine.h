@@ -86,6 +86,9 @@ struct ClipArgument {
 // Of RestoreRequest::overlap_px, in place of pixels.
 inline constexpr int kMeasuredOverlap = -1;  // the smallest that keeps tiles within half an 8-bit code of the whole
 inline constexpr int kExactOverlap = -2;     // the network's receptive radius: tiles equal the whole
+inline constexpr int kMostOverlap_px = 65536;
+// "auto", "exact" or a number of pixels, as people write it.
+std::optional<int> parse_overlap(std::string_view text);
 
 enum class Dither { none, ordered };
 
@@ -123,6 +126,7 @@ struct RestoreJob {
   std::optional<FrameView> sigma;     // of networks that take one: a gray picture of the input's size, whose full-range
                                       // values are standard deviations in place of the request's
   std::string clip;                   // for messages
+  std::function<bool()> stop_requested;  // polled before every tile, by this thread: true ends the call (interrupted)
 };
 
 // A network ready to restore pictures. Thread-safe: calls of streams() threads run side by side.
@@ -261,7 +265,7 @@ class Engine {
   virtual Status time_convolutions(const std::string& device, std::vector<ConvTiming>& timings) = 0;
 };
 
-inline constexpr int kEngineVersion = 11;  // of this header's layout
+inline constexpr int kEngineVersion = 12;  // of this header's layout
 
 // Finds torch, checks its version, opens it and the engine, once a process. `sink` receives the engine's messages.
 // Throws no_device when torch or the engine cannot be opened, naming both paths and the remedy. Thread-safe.

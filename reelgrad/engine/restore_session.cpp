@@ -67,7 +67,7 @@ class Session : public RestorerSession {
 
   Status restore(const RestoreJob& job, const std::vector<MutableFrameView>& outs, ColorProps& color) override {
     return guarded([&] {
-      RestoreCall call{.sigma = job.sigma, .clip = job.clip};
+      RestoreCall call{.sigma = job.sigma, .clip = job.clip, .stop_requested = job.stop_requested};
       for (const NumberedFrame& frame : job.window) call.window.push_back({frame.view, frame.number});
       if (!job.window.empty()) call.frame = job.window[job.window.size() / 2].number;
       color = restorer_.restore(call, outs);

@@ -32,7 +32,7 @@ class CudaFrameWriter : public GpuFrameWriter {
     MutablePictureRef ref{.width = frame.width, .height = frame.height};
     CudaCanvas::Memory opened;
     for (int p = 0; p < frame.format.planes(); ++p) {
-      check_plane(frame, p);
+      check_fits_allocation(frame, p);
       const std::shared_ptr<ImportedMemory> memory = opened_memory(frame, p);
       ref.plane[p] = memory->address() + frame.planes[p].memory.offset;
       ref.stride_bytes[p] = frame.planes[p].stride_bytes;
@@ -42,17 +42,6 @@ class CudaFrameWriter : public GpuFrameWriter {
   }
 
  private:
-  static void check_plane(const GpuFrame& frame, int p) {
-    const GpuPlane& plane = frame.planes[p];
-    const auto row =
-        static_cast<std::size_t>(frame.format.plane_width(frame.width, p)) * frame.format.bytes_per_sample();
-    const auto rows = static_cast<std::size_t>(frame.format.plane_height(frame.height, p));
-    const std::size_t end = plane.memory.offset + static_cast<std::size_t>(plane.stride_bytes) * (rows - 1) + row;
-    if (plane.stride_bytes >= static_cast<std::ptrdiff_t>(row) && end <= plane.memory.memory_bytes) return;
-    fail(fmt::format("plane {} of {} rows {} bytes apart at {} does not fit VapourSynth's allocation of {} bytes", p,
-                     rows, plane.stride_bytes, plane.memory.offset, plane.memory.memory_bytes));
-  }
-
   std::shared_ptr<ImportedMemory> opened_memory(const GpuFrame& frame, int p) {
     const MemoryPlace& place = frame.planes[p].memory;
     std::shared_ptr<ImportedMemory> closed;  // without the lock: closing waits for the card

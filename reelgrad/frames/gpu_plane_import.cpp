@@ -67,10 +67,6 @@ class ImportedSemaphore {
   cudaExternalSemaphore_t semaphore_ = nullptr;
 };
 
-std::size_t row_bytes(const GpuFrame& frame, int plane) {
-  return static_cast<std::size_t>(frame.format.plane_width(frame.width, plane)) * frame.format.bytes_per_sample();
-}
-
 // Note [Order]. One stream waits for a frame's semaphores and then copies its planes, so the copies of all frames
 // follow each other; an event behind them says that the picture is complete, and that VapourSynth may have its frame
 // back. A frame is given back by a later read(), or when the reader goes: until then its memory is not used again. Ids
@@ -176,15 +172,10 @@ class CudaFrameReader : public GpuFrameReader {
 
   void copy_plane(const GpuFrame& frame, int p, const PackedLayout& layout, std::byte* block) {
     const GpuPlane& plane = frame.planes[p];
-    const MemoryPlace& memory = plane.memory;
-    const std::size_t row = row_bytes(frame, p), rows = frame.format.plane_height(frame.height, p);
-    const std::size_t end = memory.offset + static_cast<std::size_t>(plane.stride_bytes) * (rows - 1) + row;
-    if (plane.stride_bytes < static_cast<std::ptrdiff_t>(row) || end > memory.memory_bytes) {
-      fail(fmt::format("plane {} of {} rows {} bytes apart at {} does not fit VapourSynth's allocation of {} bytes", p,
-                       rows, plane.stride_bytes, memory.offset, memory.memory_bytes));
-    }
-    check(cudaMemcpy2DAsync(block + layout.offset[p], layout.stride[p], opened_memory(frame, p) + memory.offset,
-                            plane.stride_bytes, row, rows, cudaMemcpyDeviceToDevice, stream_.stream()),
+    check_fits_allocation(frame, p);
+    check(cudaMemcpy2DAsync(block + layout.offset[p], layout.stride[p], opened_memory(frame, p) + plane.memory.offset,
+                            plane.stride_bytes, row_bytes(frame, p), frame.format.plane_height(frame.height, p),
+                            cudaMemcpyDeviceToDevice, stream_.stream()),
           "copying a plane");
   }
 

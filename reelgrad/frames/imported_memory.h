@@ -10,6 +10,7 @@
 
 #include "reelgrad/base/descriptor.h"
 #include "reelgrad/base/error.h"
+#include "reelgrad/clip/gpu_frames.h"
 
 namespace reelgrad {
 
@@ -26,6 +27,21 @@ inline void check(cudaError_t status, const char* attempt) {
 // Another thread may be capturing a CUDA graph, which our queries and imports have no part in: CUDA must not take them
 // for mistakes of the capture.
 inline constexpr cudaStreamCaptureMode kWhileOthersCapture = cudaStreamCaptureModeRelaxed;
+
+inline std::size_t row_bytes(const GpuFrame& frame, int plane) {
+  return static_cast<std::size_t>(frame.format.plane_width(frame.width, plane)) * frame.format.bytes_per_sample();
+}
+
+// Throws failed where the plane's rows reach out of the allocation that VapourSynth says they are in.
+inline void check_fits_allocation(const GpuFrame& frame, int p) {
+  const GpuPlane& plane = frame.planes[p];
+  const std::size_t row = row_bytes(frame, p);
+  const auto rows = static_cast<std::size_t>(frame.format.plane_height(frame.height, p));
+  const std::size_t end = plane.memory.offset + static_cast<std::size_t>(plane.stride_bytes) * (rows - 1) + row;
+  if (plane.stride_bytes >= static_cast<std::ptrdiff_t>(row) && end <= plane.memory.memory_bytes) return;
+  fail(fmt::format("plane {} of {} rows {} bytes apart at {} does not fit VapourSynth's allocation of {} bytes", p,
+                   rows, plane.stride_bytes, plane.memory.offset, plane.memory.memory_bytes));
+}
 
 // An allocation. Nothing may be using it when it goes.
 class ImportedMemory {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <string>
 
 #include "reelgrad/base/error.h"
@@ -40,14 +39,10 @@ void check_clip(const VSVideoInfo& info) {
 // Python writes the number of `overlap=16` out.
 int overlap_of(const Arguments& arguments) {
   const std::string text = arguments.text("overlap", "auto");
-  if (text == "auto") return kMeasuredOverlap;
-  if (text == "exact") return kExactOverlap;
-  int pixels = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pixels);
-  if (error == std::errc() && end == text.data() + text.size() && pixels >= 0 && pixels <= kMostPixels) return pixels;
+  if (const auto overlap = parse_overlap(text)) return *overlap;
   fail_usage(
       fmt::format("overlap is \"{}\", allowed: 0 to {} pixels, \"auto\" or \"exact\" (all that the network sees)", text,
-                  kMostPixels));
+                  kMostOverlap_px));
 }
 
 VSVideoFormat output_format(const Arguments& arguments, const VSVideoInfo& input, VSCore* core, const VSAPI* api) {

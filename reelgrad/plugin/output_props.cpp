@@ -8,10 +8,6 @@ namespace {
 
 constexpr const char* kAlpha = "_Alpha";
 
-bool is_subsampled(const VideoFormat& format) {
-  return format.subsampling_w > 0 || format.subsampling_h > 0;
-}
-
 void write(VSMap* props, const char* key, int value, const VSAPI* api) {
   if (value >= 0) api->mapSetInt(props, key, value, maReplace);
 }
@@ -41,7 +37,7 @@ void write_color_props(VSMap* props, const ColorProps& color, const VideoFormat&
   write(props, "_Range", color.range, api);
   // Of before API 4.2, with its two values the other way round.
   if (has(props, "_ColorRange", api) && color.range >= 0) write(props, "_ColorRange", 1 - color.range, api);
-  if (is_subsampled(output)) {
+  if (output.is_subsampled()) {
     write(props, "_ChromaLocation", color.chroma_location, api);
   } else {
     api->mapDeleteKey(props, "_ChromaLocation");

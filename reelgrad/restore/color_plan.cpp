@@ -5,10 +5,6 @@ namespace {
 
 constexpr int kBt709 = 1, kBt601 = 6;
 
-bool is_subsampled(const VideoFormat& format) {
-  return format.subsampling_w > 0 || format.subsampling_h > 0;
-}
-
 // Of an output of another family than RGB.
 int written_matrix(NetworkColor network, const VideoFormat& input, const ColorSpec& in, int out_height) {
   if (input.family != ColorFamily::rgb) return in.matrix;
@@ -44,12 +40,12 @@ ColorPlan plan_colors(NetworkColor network, int scale, const VideoFormat& input,
   if (input.family == ColorFamily::rgb) plan.read.matrix = plan.picture == NetworkColor::rgb ? 0 : matrix;
   plan.write = {.matrix = matrix,
                 .full_range = written_full_range(input, in, output),
-                .chroma_location = input.family == ColorFamily::yuv && is_subsampled(input) ? in.chroma_location : 0};
+                .chroma_location = input.family == ColorFamily::yuv && input.is_subsampled() ? in.chroma_location : 0};
   plan.written = props;
   plan.written.matrix = output.family == ColorFamily::rgb ? 0 : matrix;
   plan.written.range = plan.write.full_range ? 1 : 0;
   plan.written.chroma_location =
-      output.family == ColorFamily::yuv && is_subsampled(output) ? plan.write.chroma_location : -1;
+      output.family == ColorFamily::yuv && output.is_subsampled() ? plan.write.chroma_location : -1;
   return plan;
 }
 

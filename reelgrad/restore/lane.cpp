@@ -4,7 +4,16 @@
 
 #include <algorithm>
 
+#include "reelgrad/base/error.h"
+
 namespace reelgrad {
+namespace {
+
+void throw_if(const std::function<bool()>& stop_requested) {
+  if (stop_requested && stop_requested()) throw Error(ErrorKind::interrupted, "interrupted");
+}
+
+}  // namespace
 
 Lane::Lane(std::shared_ptr<const TileFunction> function, torch::Device device, bool capture, int host_threads)
     : function_(std::move(function)),
@@ -66,12 +75,14 @@ void Lane::read_tile(const TileSource& source, const TileSpan& row, const TileSp
   pad_by_reflection(tile, part.height, part.width);
 }
 
-void Lane::restore(const TileSource& source, RowSink& sink, const std::optional<NamedFrames>& name) {
+void Lane::restore(const TileSource& source, RowSink& sink, const std::optional<NamedFrames>& name,
+                   const StopRequested& stop_requested) {
+  throw_if(stop_requested);
   if (plan_.whole()) return restore_whole(source, sink, name);
   window_->begin_picture();
   int done = 0;
   for (std::size_t row = 0; row < plan_.rows.size(); ++row) {
-    restore_row(source, plan_.rows[row]);
+    restore_row(source, plan_.rows[row], stop_requested);
     const int complete = complete_rows(plan_, row);
     const torch::Tensor images = window_->rows().narrow(3, 0, plan_.width * plan_.scale);
     if (complete > done) sink.take(images, window_->first_row(), done, complete);
@@ -89,10 +100,11 @@ void Lane::restore_whole(const TileSource& source, RowSink& sink, const std::opt
   sink.take(tiles[0].narrow(2, 0, height).narrow(3, 0, width), 0, 0, height);
 }
 
-void Lane::restore_row(const TileSource& source, const TileSpan& row) {
+void Lane::restore_row(const TileSource& source, const TileSpan& row, const StopRequested& stop_requested) {
   const std::vector<TileSpan>& columns = plan_.columns;
   const Shape shape = input_shape(plan_.batch);
   for (std::size_t first = 0; first < columns.size(); first += static_cast<std::size_t>(plan_.batch)) {
+    throw_if(stop_requested);
     const std::size_t count = std::min(columns.size() - first, static_cast<std::size_t>(plan_.batch));
     const torch::Tensor& input = captured_.input(shape);
     for (std::size_t i = 0; i < count; ++i) {

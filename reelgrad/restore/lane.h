@@ -2,6 +2,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -45,7 +46,10 @@ class Lane {
   };
 
   // During a turn, once. On a card it only queues. `name`: of what the source holds, where it may be known again.
-  void restore(const TileSource& source, RowSink& sink, const std::optional<NamedFrames>& name = std::nullopt);
+  // `stop_requested` (may be empty) is polled before every batch of tiles: where it says so, interrupted is thrown.
+  using StopRequested = std::function<bool()>;
+  void restore(const TileSource& source, RowSink& sink, const std::optional<NamedFrames>& name = std::nullopt,
+               const StopRequested& stop_requested = {});
 
   CardDownloads& downloads() { return *downloads_; }
 
@@ -54,7 +58,7 @@ class Lane {
   Shape input_shape(int tiles) const;
   void read_tile(const TileSource& source, const TileSpan& row, const TileSpan& column, const torch::Tensor& into);
   void restore_whole(const TileSource& source, RowSink& sink, const std::optional<NamedFrames>& name);
-  void restore_row(const TileSource& source, const TileSpan& row);
+  void restore_row(const TileSource& source, const TileSpan& row, const StopRequested& stop_requested);
 
   std::shared_ptr<const TileFunction> function_;
   torch::Device device_;

@@ -41,15 +41,15 @@ void copy_plane(const FrameView& from, const MutableFrameView& to, int plane) {
   }
 }
 
-// The pictures of a call where the device reads them, for as long as it does.
+// The pictures of a call where the device reads them. It must live until the device has.
 struct Readable {
   std::vector<PictureRef> refs;
   std::vector<std::shared_ptr<const FrameCache::Picture>> on_card;
   std::vector<std::unique_ptr<HostView>> on_host;
 };
 
-Readable make_readable(const RestoreCall& call, FrameCache* cache) {
-  Readable readable;
+// In place, for what has been added is being read or written even where a later one fails.
+void make_readable(const RestoreCall& call, FrameCache* cache, Readable& readable) {
   for (const RestoreFrame& frame : call.window) {
     if (!cache) {
       readable.on_host.push_back(std::make_unique<HostView>(frame.view));
@@ -62,7 +62,6 @@ Readable make_readable(const RestoreCall& call, FrameCache* cache) {
       readable.refs.push_back(readable.on_card.back()->ref());
     }
   }
-  return readable;
 }
 
 }  // namespace
@@ -226,8 +225,9 @@ struct Restorer::Impl {
 
   void restore_on(Prepared& ready, Lane& lane, const RestoreCall& call, const ColorPlan& colors,
                   const std::vector<MutableFrameView>& outs) {
-    const Lane::Turn turn(lane);
-    const Readable pictures = make_readable(call, ready.frames.get());
+    Readable pictures;
+    const Lane::Turn turn(lane);  // ends before the pictures go, whatever is thrown: then the card has read them
+    make_readable(call, ready.frames.get(), pictures);
     const ElementType element = *element_type(setup.type);
     const FrameView& first = call.window.front().view;
     PictureSource source(pictures.refs,
@@ -246,18 +246,18 @@ struct Restorer::Impl {
     const std::optional<NamedFrames> name = name_of(call, colors);
     if (!device().is_cuda()) {
       HostSink sink(spec, outs);
-      lane.restore(source, sink, name);
+      lane.restore(source, sink, name, call.stop_requested);
       return;
     }
     if (outs.front().gpu) {
       CanvasSink sink(spec, outs);
-      lane.restore(source, sink, name);
+      lane.restore(source, sink, name, call.stop_requested);
       if (colors.copies_chroma) sink.copy_chroma(restored_pictures(call));
       sink.finish();
       return;
     }
     CardSink sink(lane.downloads(), spec);
-    lane.restore(source, sink, name);
+    lane.restore(source, sink, name, call.stop_requested);
     lane.downloads().finish(colors.copies_chroma ? 1 : spec.format.planes(), outs);
   }
 

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -48,10 +49,11 @@ struct RestoreFrame {
 };
 
 struct RestoreCall {
-  std::vector<RestoreFrame> window;  // in the order of time
-  std::optional<FrameView> sigma;    // a gray picture of the input's size, full range: the noise level in [0, 1]
-  std::string clip;                  // for messages, as
-  std::int64_t frame = 0;            // the middle one's number
+  std::vector<RestoreFrame> window;      // in the order of time
+  std::optional<FrameView> sigma;        // a gray picture of the input's size, full range: the noise level in [0, 1]
+  std::string clip;                      // for messages, as
+  std::int64_t frame = 0;                // the middle one's number
+  std::function<bool()> stop_requested;  // may be empty; polled before every tile: true ends the call (interrupted)
 };
 
 // A copy shares everything with its original. Thread-safe: calls of streams() threads run side by side.

@@ -114,6 +114,31 @@ TEST(RestorerCalls, TheNoiseLevelIsANumberOrAPicture) {
   }
 }
 
+TEST(RestorerCalls, AStopIsHeededBetweenTiles) {
+  const std::vector<OwnedPicture> clip = clip_of_noise(kYuv, 48, 32, 1);
+  for (const int tile_px : {20, 0}) {  // in tiles, and whole
+    Restorer restorer(std::make_shared<FrameMixer>(1), NetworkSpec{.window = 1},
+                      {.tile_px = tile_px, .overlap_px = RestoreOptions::kExact});
+    const std::string expected = restored(restorer, call_for(clip, 0, 1));
+    RestoreCall call = call_for(clip, 0, 1);
+    int polls = 0;
+    call.stop_requested = [&] { return ++polls < 0; };
+    EXPECT_EQ(restored(restorer, call), expected);
+    const int last = polls;
+    EXPECT_GE(last, tile_px == 0 ? 1 : 4);
+
+    polls = 0;
+    call.stop_requested = [&] { return ++polls == last; };
+    try {
+      restored(restorer, call);
+      ADD_FAILURE() << "a stop at the last tile was not heeded";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::interrupted);
+    }
+    EXPECT_EQ(restored(restorer, call_for(clip, 0, 1)), expected);  // it goes on as if nothing had been
+  }
+}
+
 TEST(RestorerCalls, OptionsOutOfTheirRangesAreRefused) {
   const auto refused = [](const RestoreOptions& options) {
     try {

@@ -76,6 +76,22 @@ class Apply(ProgramTest):
         self.assertEqual(child.returncode, 130, err)
         self.assertFalse([p for p in self.tree(self.folder) if p.endswith(".mkv")])
 
+    def test_an_interrupt_stops_within_a_frame(self):
+        self.write("one.vpy", """
+import vapoursynth as vs
+vs.core.std.BlankClip(format=vs.YUV420P8, width=1920, height=1080, length=1).std.SetFrameProps(_Matrix=1).set_output()
+""")
+        child = subprocess.Popen([str(REELGRAD), "apply", str(self.run_folder), "one.vpy", "-o", "out.mkv", "--tile", "16"],
+                                 cwd=self.folder, stderr=subprocess.PIPE, text=True)
+        for line in child.stderr:
+            if "1 frames" in line:
+                break
+        time.sleep(0.1)  # its 8,000 tiles take much longer
+        child.terminate()
+        _, err = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 130, err)
+        self.assertFalse([p for p in self.tree(self.folder) if p.endswith(".mkv")])
+
     def test_validate(self):
         done = self.run_program("validate", self.run_folder, "pair.vpy", "--frames", "0.5:", "--json")
         result = json.loads(done.stdout)
