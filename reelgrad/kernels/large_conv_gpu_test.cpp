@@ -13,13 +13,13 @@
 namespace reelgrad {
 namespace {
 
-struct Size {
+struct PictureSize {
   int batch, height, width, channels;
 };
 
 // The last takes the larger blocks, for it fills a card.
-constexpr Size kSizes[] = {{1, 1, 1, 64},  {2, 7, 61, 16},  {3, 33, 17, 24}, {1, 67, 63, 64},
-                           {65, 2, 3, 32}, {1, 3, 259, 64}, {330, 1, 70, 16}};
+constexpr PictureSize kConvolved[] = {{1, 1, 1, 64},  {2, 7, 61, 16},  {3, 33, 17, 24}, {1, 67, 63, 64},
+                                      {65, 2, 3, 32}, {1, 3, 259, 64}, {330, 1, 70, 16}};
 
 class LargeConvKernelsGpuTest : public testing::TestWithParam<ElementType> {
  protected:
@@ -73,7 +73,7 @@ class LargeConvKernelsGpuTest : public testing::TestWithParam<ElementType> {
 };
 
 TEST_P(LargeConvKernelsGpuTest, ThereAndBack) {
-  for (const Size& size : kSizes) {
+  for (const PictureSize& size : kConvolved) {
     SCOPED_TRACE(testing::Message() << size.batch << " × " << size.height << " × " << size.width << ", "
                                     << size.channels << " channels");
     const auto picture = [&] {

@@ -9,6 +9,7 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/nn/architecture_tools.h"
+#include "reelgrad/nn/channel_norm.h"
 #include "reelgrad/nn/large_conv.h"
 #include "reelgrad/nn/norms.h"
 
@@ -49,16 +50,10 @@ class LayerNormImpl : public torch::nn::Module {
 
   torch::Tensor forward(const torch::Tensor& x) const {
     constexpr double kEpsilon = 1e-6;
-    const auto [variance, mean] = at::var_mean(x, {1}, /*unbiased=*/false, /*keepdim=*/true);
-    const torch::Tensor even = (x - mean) * (variance + kEpsilon).rsqrt();
-    return at::addcmul(per_channel(bias_, x), even, per_channel(weight_, x));
+    return channel_norm(x, weight_, bias_, kEpsilon);
   }
 
  private:
-  static torch::Tensor per_channel(const torch::Tensor& values, const torch::Tensor& like) {
-    return values.to(like.scalar_type()).view({1, -1, 1, 1});
-  }
-
   torch::Tensor weight_, bias_;
 };
 TORCH_MODULE(LayerNorm);

@@ -51,6 +51,12 @@ struct Sums {
   float bias[2] = {};
 };
 
+// Until nothing is on its way to the warp's ring, and all have read what was in it: it can be used otherwise.
+__device__ __forceinline__ void finish_copies() {
+  mma::wait_copies<0>();
+  __syncwarp();
+}
+
 // Rows of x and dy of a strip on their way to the warp's ring. Row `first` of x comes at step 16, since the rows of dy
 // that are paired with it, eight above and eight below, begin at step 0. What is not needed becomes zeros: there is
 // nothing to decide at a step.
@@ -62,11 +68,11 @@ class Rows {
     const int n = strip / p.strips, pixel = lane() / kPixelUnits, unit = lane() % kPixelUnits;
     const int at = strip % p.strips * kStrip + pixel, seen = at + column - kReach;
     to_ = ring + unit_offset(pixel, unit);
-    x_rows_ = seen >= 0 && seen < p.x.width ? count : 0;
+    x_rows_ = seen >= 0 && seen < p.x.width && at < p.dy.width ? count : 0;
     dy_rows_ = at < p.dy.width ? min(p.dy.height, first + count + kReach) : 0;
     x_ = reinterpret_cast<const std::byte*>(pixel_at(p.x, n, 0, seen) + unit * kConvUnit);
     dy_ = reinterpret_cast<const std::byte*>(pixel_at(p.dy, n, 0, at) + unit * kConvUnit);
-    __syncwarp();  // all have read what was in the ring
+    finish_copies();
 #pragma unroll 1
     for (int step = 0; step + 1 < kStages; ++step) bring();
   }
@@ -198,6 +204,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksEach) gradient_kernel(const _
     at += count;
   }
   auto* const of_warps = reinterpret_cast<float*>(shared_bytes + kSumBytes);
+  finish_copies();
   put_bias(d, of_warps);
   meet(d, reinterpret_cast<float4*>(shared_bytes));
   if (warp() > 0) return;
@@ -212,6 +219,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksEach) gradient_kernel(const _
   for (int i = 0; i < kWarps; ++i) bias += of_warps[i * kChannels + lane()];
   p.bias_parts[range * kChannels + lane()] = bias;
 }
+
+constexpr int kPartsAtOnce = 16;  // of a thread, on their way: all there are on most cards
 
 struct AddParams {
   LargeGradients to;
@@ -230,10 +239,14 @@ __global__ void __launch_bounds__(kThreads) add_kernel(const __grid_constant__ A
   }
   if (i >= kPartUnits || p.to.weight == nullptr) return;
   float4 sum{0, 0, 0, 0};
-#pragma unroll 8
-  for (int range = 0; range < p.ranges; ++range) {
-    const float4 part = __ldcg(p.parts + std::int64_t{range} * kPartUnits + i);
-    sum = {sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w};
+  for (int first = 0; first < p.ranges; first += kPartsAtOnce) {
+    float4 parts[kPartsAtOnce];
+#pragma unroll
+    for (int k = 0; k < kPartsAtOnce; ++k)
+      if (first + k < p.ranges) parts[k] = __ldcg(p.parts + std::int64_t{first + k} * kPartUnits + i);
+#pragma unroll
+    for (int k = 0; k < kPartsAtOnce; ++k)
+      if (first + k < p.ranges) sum = {sum.x + parts[k].x, sum.y + parts[k].y, sum.z + parts[k].z, sum.w + parts[k].w};
   }
   const int thread = i % 32, half = i / 32 % 2, tap = i / 64 % kSide * kSide + i / kColumnUnits;
   const int in = thread / 4, out = half * 8 + thread % 4 * 2;
