@@ -48,7 +48,8 @@ struct LargeConv {
 };
 
 // Of the weights and the bias, from the gradient `dy` of what the convolution gave and its input; of both pictures the
-// first 16 channels are read. `weight` is laid out as LargeWeights, in float32; null: not wanted.
+// first 16 channels are read. `weight` is laid out as LargeWeights, in float32; null: not wanted. Infinity in `x`
+// within 8 rows of the upper or lower edge can make NaN in cuda/ of what is infinite in cpu/.
 struct LargeGradients {
   ConvPicture x, dy;
   float* weight = nullptr;
