@@ -96,7 +96,7 @@ torch::Tensor BlockImpl::forward(const torch::Tensor& x) {
   y = conv3x3_act(conv3x3_act(y, wider_, Activation::mish), narrower_, Activation::none);
   y = large_conv(y, large_->weight, large_->bias);
   if (!attention_.is_empty()) y = y * conv3x3_act(y, attention_, Activation::sigmoid);
-  y = refine_(y);
+  y = conv1x1(y, refine_);
   if (!group_norm_.is_empty()) y = group_norm(y, group_norm_);
   return x + y;
 }

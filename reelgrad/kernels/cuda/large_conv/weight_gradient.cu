@@ -22,7 +22,7 @@ constexpr int kSumUnits = kSide * 2;                        // float4 of a threa
 constexpr int kColumnUnits = kSumUnits * 32;                // of a column of taps
 constexpr int kPartUnits = kSide * kColumnUnits;            // of all
 constexpr int kMeetBytes = kWarps / 2 * kColumnUnits * 16;  // where warps meet: half of them have a place
-constexpr int kSumBytes = std::max(kMeetBytes, kWarps * kRingBytes);
+constexpr int kSumBytes = std::max(kMeetBytes, kWarps* kRingBytes);
 constexpr int kSharedBytes = kSumBytes + kWarps * kChannels * static_cast<int>(sizeof(float));
 
 struct GradientParams {
