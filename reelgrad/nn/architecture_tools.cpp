@@ -87,6 +87,18 @@ torch::Tensor conv3x3_add(const torch::Tensor& input, const torch::nn::Conv2d& c
   return conv3x3_add(input, conv->weight, conv->bias, residual, factor);
 }
 
+// Pixels whose channels lie together are the rows of a matrix. Multiplied as that, in a half type on a card, they have
+// the bias added on the way; behind a convolution of torch's that is a pass of its own, and a slow one.
+torch::Tensor conv1x1(const torch::Tensor& input, const torch::nn::Conv2d& conv) {
+  const bool half = input.scalar_type() == torch::kHalf || input.scalar_type() == torch::kBFloat16;
+  if (!input.is_cuda() || !half || !input.is_contiguous(torch::MemoryFormat::ChannelsLast))
+    return at::conv2d(input, conv->weight, conv->bias);
+  const torch::Tensor pixels = input.permute({0, 2, 3, 1}).reshape({-1, input.size(1)});
+  return at::linear(pixels, conv->weight.flatten(1), conv->bias)
+      .view({input.size(0), input.size(2), input.size(3), -1})
+      .permute({0, 3, 1, 2});
+}
+
 // Nothing is copied from the host, so that it may be captured.
 torch::Tensor mean_colour(const torch::Tensor& like) {
   constexpr std::array<double, 3> kMean{0.4488, 0.4371, 0.4040};

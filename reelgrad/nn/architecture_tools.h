@@ -49,6 +49,9 @@ torch::Tensor conv3x3_act(const torch::Tensor& input, const torch::nn::Conv2d& c
 torch::Tensor conv3x3_add(const torch::Tensor& input, const torch::nn::Conv2d& conv, const torch::Tensor& residual,
                           double factor = 1);
 
+// A 1×1 one of them.
+torch::Tensor conv1x1(const torch::Tensor& input, const torch::nn::Conv2d& conv);
+
 // [1, 3, 1, 1], the mean colour of DIV2K, which several networks take from their input; of `like`'s type and device.
 torch::Tensor mean_colour(const torch::Tensor& like);
 

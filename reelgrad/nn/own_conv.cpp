@@ -1,6 +1,5 @@
 #include "reelgrad/nn/own_conv.h"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -44,11 +43,6 @@ bool card_has_them(torch::Device device) {
       return false;
   }
   return false;
-}
-
-torch::ScalarType compute_type(const torch::Tensor& input) {
-  return at::autocast::is_autocast_enabled(at::kCUDA) ? at::autocast::get_autocast_dtype(at::kCUDA)
-                                                      : input.scalar_type();
 }
 
 bool differentiated(const torch::Tensor& input, std::span<const ConvLayer> layers, const OwnConvEnd& end) {
@@ -232,6 +226,10 @@ torch::Tensor own_conv(const torch::Tensor& input, std::span<const ConvLayer> la
 
 void require_known_conv_choice() {
   own::choice();
+}
+
+bool torch_convolves() {
+  return own::choice() == own::Choice::torchs;
 }
 
 }  // namespace reelgrad

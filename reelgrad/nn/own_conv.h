@@ -32,4 +32,6 @@ torch::Tensor own_conv(const torch::Tensor& input, std::span<const ConvLayer> la
 // all to torch.
 void require_known_conv_choice();
 
+bool torch_convolves();  // by that choice
+
 }  // namespace reelgrad

@@ -11,7 +11,7 @@ namespace reelgrad::own {
 torch::Tensor Forward::run(const torch::Tensor& input, const torch::Tensor& added) {
   const c10::cuda::CUDAGuard guard(input.device());
   pack(input);
-  torch::Tensor x = kept_.input = taken(input);
+  torch::Tensor x = kept_.input = as_picture(input, row_.type);
   for (std::size_t i = 0; i < row_.layers.size(); ++i) x = run_layer(i, x, added);
   return x;
 }
@@ -23,13 +23,6 @@ bool Forward::shuffled(std::size_t i) const {
   const Row::Layer& layer = row_.layers[i];
   return layer.out % kConvUnit != 0 && layer.out <= kConvMostShuffled && layer.in <= kConvBlock &&
          layer.activation == ConvActivation::none;
-}
-
-torch::Tensor Forward::taken(const torch::Tensor& t) const {
-  if (is_picture(t, row_.type)) return t;
-  torch::Tensor x = new_picture(t, t.size(1), row_.type);
-  cuda::take_channels(tensor_of(t), static_cast<int>(t.size(1)), row_.element(), padded_picture_of(x), stream());
-  return x;
 }
 
 // All of them in as few launches as possible, each in memory of its own.
@@ -64,7 +57,7 @@ torch::Tensor Forward::run_layer(std::size_t i, const torch::Tensor& x, const to
   }
   torch::Tensor y = new_picture(x, layer.out, row_.type);
   torch::Tensor z = row_.gradients && layer.keeps_argument ? new_picture(x, layer.out, row_.type) : torch::Tensor();
-  const torch::Tensor residual = last && row_.end == Row::End::added ? taken(added) : torch::Tensor();
+  const torch::Tensor residual = last && row_.end == Row::End::added ? as_picture(added, row_.type) : torch::Tensor();
   row_.convolve({.element = row_.element(),
                  .x = picture_of(x),
                  .packed = packed_[i].const_data_ptr(),

@@ -19,7 +19,6 @@ class Forward {
 
  private:
   bool shuffled(std::size_t i) const;
-  torch::Tensor taken(const torch::Tensor& input) const;
   void pack(const torch::Tensor& like);
   torch::Tensor run_layer(std::size_t i, const torch::Tensor& x, const torch::Tensor& added);
   torch::Tensor run_shuffled(std::size_t i, const torch::Tensor& x, const torch::Tensor& picture) const;

@@ -1,5 +1,6 @@
 #include "reelgrad/nn/own_conv_row.h"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/cuda/CUDAContext.h>
 
 namespace reelgrad::own {
@@ -65,6 +66,19 @@ torch::Tensor new_picture(const torch::Tensor& like, std::int64_t channels, torc
   if (step == channels) return at::empty({n, channels, h, w}, options.memory_format(torch::MemoryFormat::ChannelsLast));
   torch::Tensor t = at::empty({n * h * w * step}, options.memory_format(std::nullopt));
   return t.set_(t.storage(), 0, {n, channels, h, w}, {h * w * step, 1, w * step, step});
+}
+
+torch::Tensor as_picture(const torch::Tensor& t, torch::ScalarType type) {
+  if (is_picture(t, type)) return t;
+  torch::Tensor picture = new_picture(t, t.size(1), type);
+  cuda::take_channels(tensor_of(t), static_cast<int>(t.size(1)), element_of(type), padded_picture_of(picture),
+                      stream());
+  return picture;
+}
+
+torch::ScalarType compute_type(const torch::Tensor& input) {
+  return at::autocast::is_autocast_enabled(at::kCUDA) ? at::autocast::get_autocast_dtype(at::kCUDA)
+                                                      : input.scalar_type();
 }
 
 CUstream_st* stream() {

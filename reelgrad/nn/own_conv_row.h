@@ -30,6 +30,12 @@ bool is_picture(const torch::Tensor& t, torch::ScalarType type);
 // Its pixels are a multiple of 8 channels apart.
 torch::Tensor new_picture(const torch::Tensor& like, std::int64_t channels, torch::ScalarType type);
 
+// `t` itself where it is one, else its values in memory of their own. Their device is the current one.
+torch::Tensor as_picture(const torch::Tensor& t, torch::ScalarType type);
+
+// In which a convolution of `input` is done: its own, or autocast's.
+torch::ScalarType compute_type(const torch::Tensor& input);
+
 // Of the current device.
 CUstream_st* stream();
 

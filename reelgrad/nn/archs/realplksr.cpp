@@ -9,6 +9,8 @@
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/nn/architecture_tools.h"
+#include "reelgrad/nn/channel_norm.h"
+#include "reelgrad/nn/large_conv.h"
 #include "reelgrad/nn/norms.h"
 
 namespace reelgrad {
@@ -48,16 +50,10 @@ class LayerNormImpl : public torch::nn::Module {
 
   torch::Tensor forward(const torch::Tensor& x) const {
     constexpr double kEpsilon = 1e-6;
-    const auto [variance, mean] = at::var_mean(x, {1}, /*unbiased=*/false, /*keepdim=*/true);
-    const torch::Tensor even = (x - mean) * (variance + kEpsilon).rsqrt();
-    return at::addcmul(per_channel(bias_, x), even, per_channel(weight_, x));
+    return channel_norm(x, weight_, bias_, kEpsilon);
   }
 
  private:
-  static torch::Tensor per_channel(const torch::Tensor& values, const torch::Tensor& like) {
-    return values.to(like.scalar_type()).view({1, -1, 1, 1});
-  }
-
   torch::Tensor weight_, bias_;
 };
 TORCH_MODULE(LayerNorm);
@@ -69,8 +65,6 @@ class BlockImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x);
 
  private:
-  torch::Tensor through_large_kernel(const torch::Tensor& x);
-
   LayerNorm layer_norm_{nullptr};
   torch::nn::Conv2d wider_, narrower_, large_, attention_{nullptr}, refine_;
   torch::nn::GroupNorm group_norm_{nullptr};
@@ -97,21 +91,12 @@ BlockImpl::BlockImpl(const RealPlksrOptions& options)
   }
 }
 
-// `x` is this block's own.
-torch::Tensor BlockImpl::through_large_kernel(const torch::Tensor& x) {
-  const std::int64_t seeing = large_->options.in_channels(), others = x.size(1) - seeing;
-  const torch::Tensor seen = large_(x.narrow(1, 0, seeing));
-  if (at::GradMode::is_enabled()) return at::cat({seen, x.narrow(1, seeing, others)}, 1);
-  x.narrow(1, 0, seeing).copy_(seen);  // the others stay where they are
-  return x;
-}
-
 torch::Tensor BlockImpl::forward(const torch::Tensor& x) {
   torch::Tensor y = layer_norm_.is_empty() ? x : layer_norm_(x);
   y = conv3x3_act(conv3x3_act(y, wider_, Activation::mish), narrower_, Activation::none);
-  y = through_large_kernel(y);
+  y = large_conv(y, large_->weight, large_->bias);
   if (!attention_.is_empty()) y = y * conv3x3_act(y, attention_, Activation::sigmoid);
-  y = refine_(y);
+  y = conv1x1(y, refine_);
   if (!group_norm_.is_empty()) y = group_norm(y, group_norm_);
   return x + y;
 }
