@@ -3,12 +3,15 @@
 
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "reelgrad/base/error.h"
 #include "reelgrad/base/testing/temporary_folder.h"
@@ -595,20 +598,28 @@ TEST_F(AdversarialGpuTest, OutOfMemoryInAStepChangesNothingButThePlan) {
   EXPECT_GT(failures, 5);
 }
 
-// In float32 four seeds end apart; half precision ends as near to float32 as they do.
+// Runs of one seed end apart once their rounding differs, as the two networks answer each other; what four seeds give
+// on average does not depend on the precision by more than the seeds lie apart.
 TEST_F(AdversarialGpuTest, HalfPrecisionIsWithinTheSpreadOfSeeds) {
   Config config = adversarial_config();
   config.run.steps = 300;
   config.run.log_every = 100;
   auto batches = test::smooth_batches(config, kAdversarialCard);
-  std::vector<double> of_seeds(4);
-  for (std::uint64_t seed = 1; seed <= of_seeds.size(); ++seed) last_of(config, batches, {}, seed, &of_seeds[seed - 1]);
-  const auto [least, most] = std::ranges::minmax(of_seeds);
-  for (const char* amp : {"fp16", "bf16"}) {
+  const auto losses_of_seeds = [&](const char* amp) {
     config.precision.amp = amp;
-    double loss = 0;
-    last_of(config, batches, {}, 1, &loss);
-    EXPECT_LE(std::abs(loss - of_seeds.front()), most - least) << amp;
+    std::vector<double> losses(4);
+    for (std::uint64_t seed = 1; seed <= losses.size(); ++seed) last_of(config, batches, {}, seed, &losses[seed - 1]);
+    return losses;
+  };
+  const auto mean = [](const std::vector<double>& losses) {
+    return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
+  };
+  const std::vector<double> full = losses_of_seeds("off");
+  const auto [least, most] = std::ranges::minmax(full);
+  for (const char* amp : {"fp16", "bf16"}) {
+    const std::vector<double> half = losses_of_seeds(amp);
+    EXPECT_LE(std::abs(mean(half) - mean(full)), most - least)
+        << fmt::format("{}: {}, fp32: {}", amp, fmt::join(half, " "), fmt::join(full, " "));
   }
 }
 
