@@ -100,6 +100,11 @@ class RestoringThreads {
   PictureSize size_;
 };
 
+struct Peer {
+  std::string variant, name;
+  std::vector<double> rates = {};
+};
+
 class ApplyBench {
  public:
   explicit ApplyBench(const ApplyBenchArguments& arguments)
@@ -115,25 +120,19 @@ class ApplyBench {
     run_loop({"--make", model.string()});
     RestoreRequest request = arguments_.restore;
     request.model = model;
-    std::vector<std::pair<std::string, std::string>> peers{
-        {"eager", "PyTorch eager, channels_last, pinned copies"},
-        {"compile", "torch.compile(max-autotune-no-cudagraphs), pinned copies"},
-        {"network", "PyTorch eager, the network alone"}};
+    std::vector<Peer> peers{{"eager", "PyTorch eager, channels_last, pinned copies"},
+                            {"compile", "torch.compile(max-autotune-no-cudagraphs), pinned copies"},
+                            {"network", "PyTorch eager, the network alone"}};
     if (arguments_.ours_alone) peers.clear();
     std::vector<double> ours, first, alone;
-    std::vector<std::vector<double>> theirs(peers.size());
     for (int round = 0; round < arguments_.rounds; ++round) {
       measure_ours(request, ours, first);
       alone.push_back(1 / measure_network());
-      for (std::size_t i = 0; i < peers.size(); ++i) {
-        theirs[i].push_back(run_loop({"--variant", peers[i].first}).at("fps"));
-      }
+      std::erase_if(peers, [&](Peer& peer) { return !measure(peer); });
     }
     const std::string name = fmt::format("apply {} x2 {}, YUV420P8", arguments_.arch, arguments_.size);
     std::vector<BenchRow> rows;
-    for (std::size_t i = 0; i < peers.size(); ++i) {
-      rows.push_back({name, peers[i].second, median(ours), median(theirs[i]), "fps"});
-    }
+    for (const Peer& peer : peers) rows.push_back({name, peer.name, median(ours), median(peer.rates), "fps"});
     rows.push_back(
         {name, "reelgrad, the network alone on a tensor that stays there", median(ours), median(alone), "fps"});
     rows.push_back({"first frame, " + name, "", median(first), 0, "s"});
@@ -156,6 +155,18 @@ class ApplyBench {
     log::info(session->describe());
     restores_on_cpu_ = session->arithmetic().ends_with("cpu");
     rates.push_back(RestoringThreads(*session, size_).frames_per_second(arguments_.seconds));
+  }
+
+  // Whether the peer ran: torch.compile does not take every network.
+  bool measure(Peer& peer) const {
+    try {
+      peer.rates.push_back(run_loop({"--variant", peer.variant}).at("fps"));
+      return true;
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::interrupted) throw;
+      log::warning(fmt::format("{} did not run, and is left out: {}", peer.name, error.what()));
+      return false;
+    }
   }
 
   // Seconds a frame of the network alone, on a tensor that stays where it is.
